@@ -1,11 +1,11 @@
-// The C ABI of a neuron layer's own numbers around its scan (kernels/scan/cpu/neuron_calls.py mirrors these structs).
+// The C ABI of a neuron layer's own numbers around its scan (kernels/scan/cpu/abi.py mirrors these structs).
 #pragma once
 #include "../scan/abi.h"
 
 extern "C" {
 
 enum LinkCode : int64_t { FIXED_CONSTANT = 0, BY_SOFTPLUS = 1, BY_SIGMOID = 2 };  // Link.code of nn/parametrization.py
-constexpr int64_t NEURON_VERSION = 2;  // of the meaning of the fields below, and of Affine in csrc/scan/abi.h
+constexpr int64_t NEURON_VERSION = 3;  // of the meaning of the fields below, and of Affine and Forward in csrc/scan/abi.h
 // Added to the codes of the scan. MOVED: done, and the running mean has changed. OUTSIDE: nothing was done, because a
 // parameter is not in its range.
 enum NeuronStatus : int64_t { MOVED = 3, OUTSIDE = 4 };

@@ -40,16 +40,15 @@ struct Scan {
     int64_t threads, isa;
 };
 
-// Spikes as bits: element i of a step is bit i % 64 of word i / 64; padding bits are 0. Either all or none of these are
-// requested.
+// Spikes as bits, for steps of whole words: element i of a step is bit i % 64 of word i / 64. Only the common case of
+// fast.h writes them. counts shows if a block was computed in another way, which a NaN causes too.
 struct Forward {
     void *out, *u, *m;                        // out in dtype, [steps, n]; u [n], m [steps, n] or null: compute type
     double* active;                           // [2, channels if channelwise else 1]
     int64_t channelwise;
-    uint64_t* bits;                           // [steps, (n + 63) / 64] or null: set if out is neither 0 nor NaN
+    uint64_t* bits;                           // [steps, n / 64] or null: set if out is not 0
     uint64_t* needed;                         // the same shape or null: set if the backward may use g_out (see below)
-    // [steps + 1] with bits: spikes per step; then 1 if an output is NaN, otherwise 0
-    int64_t* counts;
+    int64_t* counts;                          // [steps + 1] with bits: spikes per step; then 1 if not all bits are valid
 };
 // needed: a spike, or a potential for which the surrogate's derivative may differ from 0. For all other elements the
 // backward multiplies g_out by 0. With a surrogate without a window, all elements are needed.

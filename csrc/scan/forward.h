@@ -22,27 +22,6 @@ FastForward<IO> fast_forward_for(const Forward& io, FastCase fast_case) {
     return io.bits ? fast_forward_for<IO, MAPPED, 1>(fast_case) : fast_forward_for<IO, MAPPED, 0>(fast_case);
 }
 
-// A block's spikes and needed elements from values in scratch: the general form of BitRows::put. Padding stays 0.
-template <class R>
-void bits_of(Steps<R> out, Steps<R> m, int64_t steps, int64_t n, const ConstantRows<R>& c, BitRows bits, BitRows needed,
-             bool& nan) {
-    for (int64_t t = 0; t < steps; ++t) {
-        for (int64_t word = 0; word * 64 < n; ++word) {
-            uint64_t spikes = 0, places = 0;
-            for (int64_t j = 0; j < 64 && word * 64 + j < n; ++j) {
-                const int64_t i = word * 64 + j;
-                const R value = out.at(t)[i], potential = m.at(t)[i], low = c.low[c.place(i)], high = c.high[c.place(i)];
-                nan = nan || value != value;
-                const bool fired = value == value && value != 0;
-                spikes |= uint64_t(fired) << j;
-                places |= uint64_t(fired || (potential >= low && potential <= high)) << j;
-            }
-            bits.first[t * bits.stride + word] = spikes;
-            if (needed.first) needed.first[t * needed.stride + word] = places;
-        }
-    }
-}
-
 template <class R>
 struct ForwardBlock {
     const ForwardTask& task;
@@ -51,10 +30,10 @@ struct ForwardBlock {
     StartRow<R>& start_row;
     R *u_row, *fired, *kept, *out_rows, *m_rows;
     LaneSums<R>& lane_sums;
-    double *sums, *bit_sums;  // of active neurons, [2][channels]; spikes per step, blocks with a NaN
+    double *sums, *bit_sums;  // of active neurons, [2][channels]; spikes per step, blocks without bits
 
     BitRows bit_rows(uint64_t* words, int64_t first) const {
-        const int64_t stride = (task.scan.n + 63) / 64;
+        const int64_t stride = task.scan.n / 64;
         return words ? BitRows{words + first * stride + input.i0 / 64, stride} : BitRows{};
     }
 
@@ -68,13 +47,12 @@ struct ForwardBlock {
         const R* const start = fast ? start_row.row : start_row.every();
         R* const u = direct ? static_cast<R*>(io.u) + i0 : u_row;
         const bool keep_u = io.u || !lanes;  // otherwise nothing reads U after the last step
-        bool nan = false;
         int64_t count = 0;
         const Output<R> output(io.out, task.scan, task.plan.stream, i0, n, !fast && task.plan.stream, out_rows);
         const Output<R> potentials(io.m, task.scan, false, i0, n, true, m_rows);
         for (int64_t first = 0; first < task.scan.steps; first += TILE) {
             const int64_t left = task.scan.steps - first, steps = left < TILE ? left : TILE;
-            const Steps<R> out = output.tile(first), m = potentials.tile(first);
+            const Steps<R> out = output.tile(first), m = io.m ? potentials.tile(first) : Steps<R>{};
             const Steps<const R> in = halves || mapped ? Steps<const R>{} : input.tile(first, steps);
             const ForwardTile<R> tile{task.scan, constants, steps,       in, out,         m,
                                       first ? u : start, keep_u || left > TILE ? u : nullptr, fired, first == 0, left <= TILE,
@@ -104,7 +82,6 @@ struct ForwardBlock {
             }
             if (!fast) {
                 general_forward<R>(tile, wide);
-                if (io.bits) bits_of<R>(out, m, steps, n, constants, bits, needed, nan);
                 if (io.m)
                     for (int64_t t = 0; t < steps; ++t)
                         write_bytes(static_cast<R*>(io.m) + (first + t) * task.scan.n + i0, m.at(t), n * int64_t(sizeof(R)), false);
@@ -112,8 +89,7 @@ struct ForwardBlock {
             output.finish(first, steps);
         }
         if (io.u && !direct) write_bytes(static_cast<R*>(io.u) + i0, u, n * int64_t(sizeof(R)), task.plan.stream);
-        if (io.bits) count_bits(nan);
-        if (io.needed && n % 64) clear_padding(bit_rows(io.needed, 0));
+        if (io.bits) fast ? count_bits() : leave_bits();
         add_active(u, lanes, count);
         return true;
     }
@@ -132,21 +108,22 @@ struct ForwardBlock {
         geometry.add_to(sums + channels, fired, input.i0, input.n);
     }
 
-    // The potential of a row's padding may be inside the window.
-    void clear_padding(BitRows needed) const {
-        const uint64_t real = (uint64_t(1) << (input.n % 64)) - 1;
-        for (int64_t t = 0; t < task.scan.steps; ++t) needed.first[t * needed.stride + input.n / 64] &= real;
-    }
-
-    void count_bits(bool nan) const {
+    void count_bits() const {
         const BitRows bits = bit_rows(task.io.bits, 0);
         for (int64_t t = 0; t < task.scan.steps; ++t) {
             int64_t spikes = 0;
-            for (int64_t word = 0; word < (input.n + 63) / 64; ++word)
+            for (int64_t word = 0; word < input.n / 64; ++word)
                 spikes += __builtin_popcountll(bits.first[t * bits.stride + word]);
             bit_sums[t] += double(spikes);
         }
-        bit_sums[task.scan.steps] += nan;
+    }
+
+    // The general way writes no bits: the gradient may be needed everywhere.
+    void leave_bits() const {
+        const BitRows needed = bit_rows(task.io.needed, 0);
+        for (int64_t t = 0; needed.first && t < task.scan.steps; ++t)
+            std::memset(needed.first + t * needed.stride, 0xff, size_t(input.n / 8));
+        bit_sums[task.scan.steps] += 1;
     }
 };
 

@@ -241,6 +241,7 @@ extern "C" {
 
 int64_t steadyspike_lif_forward(const Scan* scan, const Forward* io) {
     if (!valid(*scan) || (io->bits == nullptr) != (io->counts == nullptr) || (io->needed && !io->bits)) return BAD_ARGUMENT;
+    if (io->bits && scan->n % 64 != 0) return BAD_ARGUMENT;
     try {
         return scan->dtype == F64 ? forward<double>(*scan, *io) : forward<float>(*scan, *io);
     } catch (const std::bad_alloc&) {

@@ -38,7 +38,7 @@ struct BackwardTask {
 };
 
 // sums: this chunk's partial sums in double, zeroed by the caller. Forward [2][channels]: sum of U[T] over active
-// neurons, their number; then, with bits, [steps] spikes and the number of blocks with a NaN. Backward [3][channels]:
+// neurons, their number; then, with bits, [steps] spikes and the number of blocks without bits. Backward [3][channels]:
 // dv, da, du0; then, with norm_sums, [2][affine.channels].
 using ForwardChunk = void (*)(const ForwardTask&, int64_t chunk, void* scratch, double* sums);
 using BackwardChunk = void (*)(const BackwardTask&, int64_t chunk, void* scratch, double* sums);

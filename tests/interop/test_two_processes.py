@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 import steadyspike as ss
+from tests.together import in_two_processes
 
 pytest.importorskip("spikingjelly.activation_based", reason="SpikingJelly is not installed")
 from spikingjelly.activation_based import neuron
@@ -61,19 +59,13 @@ def trained(change: str, wrapper: str, rank: int | None) -> dict[str, Tensor]:
     return {name: whole(value).clone() for name, value in model.state_dict().items()}
 
 
-def worker(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    actual = {(change, wrapper): trained(change, wrapper, rank) for change in CHANGES for wrapper in WRAPPERS}
-    torch.save(actual, Path(folder) / f"{rank}.pt")
-    dist.destroy_process_group()
+def results(rank: int) -> dict[Any, dict[str, Tensor]]:
+    return {(change, wrapper): trained(change, wrapper, rank) for change in CHANGES for wrapper in WRAPPERS}
 
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, dict[str, Tensor]]]:
-    folder = tmp_path_factory.mktemp("gloo")
-    mp.spawn(worker, args=(str(folder),), nprocs=2)
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    return in_two_processes(results, tmp_path_factory.mktemp("gloo"))
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)

@@ -22,8 +22,8 @@ from steadyspike.kernels.conv.abi import BY_CHANNEL, BY_TAP
 from steadyspike.kernels.conv.call import conv_struct, instruction_set, packed_size
 from steadyspike.kernels.conv.geometry import ConvGeometry
 from steadyspike.kernels.scan.contract import Call
-from steadyspike.kernels.scan.cpu.abi import MEMORY_FIELDS, BackwardStruct, ForwardStruct, packer
-from steadyspike.kernels.scan.cpu.neuron_calls import LinkRange, neuron_plan
+from steadyspike.kernels.scan.cpu.abi import pack_backward, pack_forward
+from steadyspike.kernels.scan.cpu.plan import plan_for
 from tests.kernels.recorded import Recording
 from tests.kernels.scan_cases import TUNED
 
@@ -32,9 +32,6 @@ ROOT = HERE.parent.parent
 SYSROOT = "/usr/aarch64-linux-gnu"
 GCC = ["aarch64-linux-gnu-g++"]
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-ELEMENT = 2  # a start of its own for every neuron: the kinds of csrc/scan/abi.h
-pack_forward = packer([*MEMORY_FIELDS, *ForwardStruct._fields_]).pack
-pack_backward = packer([*MEMORY_FIELDS, *BackwardStruct._fields_]).pack
 _numbers = count()
 
 
@@ -74,20 +71,19 @@ def add_scan(recording, spec, dtype, shape=(4, 2, 6, 5, 7), channelwise=False, t
     u0, v = recording.normal(*shape[1:], dtype=wide), recording.tensor(sizes, wide).fill_(0.9)
     a = recording.tensor(sizes, wide).fill_(0.4)
     call = Call.of(spec, membrane=not channelwise, channelwise=channelwise)
-    kinds = (ELEMENT, channelwise, channelwise)
-    plan = neuron_plan((x.shape, x.stride(), x.dtype), call, kinds, 0, (LinkRange(), LinkRange()))
+    plan = plan_for((x.shape, x.stride(), x.dtype), call, u0.shape, v.shape, a.shape)
     given = [*(t.data_ptr() for t in (x, u0, v, a)), x.stride(0), 0, threads, -1]
     out, u = recording.tensor(shape, dtype, f"{name} out"), recording.tensor(shape[1:], wide, f"{name} u")
-    active = recording.tensor(plan.scan.active, torch.float64, f"{name} sum of active")
+    active = recording.tensor(plan.active, torch.float64, f"{name} sum of active")
     m = recording.tensor(shape, wide, f"{name} m").data_ptr() if call.membrane else 0
     io = (out.data_ptr(), u.data_ptr(), m, active.data_ptr(), channelwise, 0, 0, 0)
-    recording.call("neuron_forward", recording.struct(plan.fixed + pack_forward(*given, *io) + bytes(6 * 8)))
+    recording.call("neuron_forward", recording.struct(plan.fixed + pack_forward(*given, *io, 0, 0, 0, 0, 0.0, 0.0)))
     g, g_u = recording.normal(*shape, dtype=dtype), recording.normal(*shape[1:], dtype=wide)
     dx, du0 = recording.tensor(shape, dtype, f"{name} dx"), recording.tensor(shape[1:], wide, f"{name} du0")
     dv, da = recording.tensor(sizes, wide, f"{name} sum dv"), recording.tensor(sizes, wide, f"{name} sum da")
     ends = [t.data_ptr() for t in (dx, du0, dv, da)]
     io = (g.data_ptr(), g_u.data_ptr(), 0, g.stride(0), 0, *ends, 0, 0, 0, 0)
-    recording.call("neuron_backward", recording.struct(plan.fixed + pack_backward(*given, *io) + bytes(2 * 8)))
+    recording.call("neuron_backward", recording.struct(plan.fixed + pack_backward(*given, *io, 0, 0)))
 
 
 def add_convolution(recording, geometry, threads=1):

@@ -14,6 +14,7 @@ from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from tests.kernels.built import needs_kernel
 from tests.kernels.scan_cases import (
     TUNED,
     Case,
@@ -28,8 +29,7 @@ from tests.kernels.scan_cases import (
     size_cases,
 )
 
-MISSING = CpuBackend().why_not(torch.empty(0))
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+pytestmark = needs_kernel
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 
 

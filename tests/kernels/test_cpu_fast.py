@@ -12,10 +12,10 @@ from steadyspike.core.spec import FAMILIES, ScanSpec
 from steadyspike.core.surrogate import SURROGATES, Rect
 from steadyspike.kernels.scan.contract import Affine, Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from tests.kernels.built import needs_kernel
 from tests.kernels.scan_cases import TUNED, Case, check_against_reference, draw_inputs, run
 
-MISSING = CpuBackend().why_not(torch.empty(0))
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+pytestmark = needs_kernel
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 SHAPES = [(4, 3, 5, 7, 9), (1, 2, 64), (17, 2, 3, 8, 8), (33, 1, 300), (5, 4, 16, 8, 8)]
 

@@ -17,10 +17,9 @@ from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.kernels.scan.contract import Call, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.operator import lif_scan_backward_op, lif_scan_op
+from tests.kernels.built import needs_kernel
 from tests.kernels.scan_cases import Case, draw_inputs
 
-MISSING = CpuBackend().why_not(torch.empty(0))
-needs_kernel = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 SPEC = ScanSpec()
 
 
@@ -116,6 +115,11 @@ def test_bad_arguments_are_named(name: str, backend: str) -> None:
         lif_scan(*spoil(*inputs()), SPEC, backend=backend)
 
 
+def test_an_unknown_backend_is_named() -> None:
+    with pytest.raises(ValueError, match="unknown backend 'cuda'; known: auto, reference, cpu, triton"):
+        lif_scan(*inputs(), SPEC, backend="cuda")
+
+
 @needs_kernel
 def test_the_operator_itself_refuses_what_would_be_read_out_of_bounds() -> None:
     x, u0, v, a = inputs((3, 2, 4, 10))
@@ -124,6 +128,8 @@ def test_the_operator_itself_refuses_what_would_be_read_out_of_bounds() -> None:
     assert torch.equal(copied, reference_scan(x[..., ::2], u0, v, a, SPEC).out)
     with pytest.raises(TypeError, match=r"v must be torch\.float64"):
         lif_scan_op(x, u0, v.float(), a, *call)
+    with pytest.raises(ValueError, match="v and a must be contiguous"):
+        lif_scan_op(x, u0, v.repeat(8)[::2], a, *call)
     with pytest.raises(ValueError, match="memory order"):
         lif_scan_op(x, x[0].mT.contiguous().mT, v, a, *call)
     with pytest.raises(ValueError, match="gradient must have x's shape"):
@@ -185,6 +191,6 @@ def test_reasons_not_to_run(tmp_path: Path) -> None:
 
 @needs_kernel
 def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("steadyspike.kernels.scan.cpu.neuron_calls._ABI", 1)
+    monkeypatch.setattr("steadyspike.kernels.scan.cpu.neuron_calls.ABI", 1)
     other = shutil.copy(LIBRARY, tmp_path / "other.so")  # the answer for LIBRARY itself is cached
     assert "other.so was built from another version" in str(CpuBackend(other).why_not(torch.empty(1)))

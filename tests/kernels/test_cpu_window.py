@@ -11,10 +11,9 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import DSpike, Rect, Surrogate
 from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from tests.kernels.built import needs_kernel
 
-pytestmark = pytest.mark.skipif(
-    CpuBackend().why_not(torch.zeros(1)) is not None, reason="the C++ extension is not built"
-)
+pytestmark = needs_kernel
 
 
 def around(center: float, dtype: torch.dtype, steps: int = 40) -> Tensor:

@@ -15,11 +15,8 @@ import steadyspike as ss
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.cpu import neuron_calls
-from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.nn.snapshot import snapshot
-
-MISSING = CpuBackend().why_not(torch.empty(0))
-needs_kernel = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+from tests.kernels.built import needs_kernel
 
 
 class Seen(TorchDispatchMode):
@@ -73,15 +70,6 @@ def test_what_is_ordinary() -> None:
     inside: list[bool] = []
     torch.func.vmap(lambda t: (inside.append(is_ordinary(x)), t)[1])(x)
     assert inside == [False]
-
-
-@needs_kernel
-def test_a_second_derivative_is_refused_even_if_the_first_came_from_a_constant() -> None:
-    x = torch.randn(2, 1, 4, requires_grad=True)
-    for loss in (lambda out: out.square().sum(), lambda out: out.sum()):
-        (g,) = torch.autograd.grad(loss(ss.LIF(backend="cpu")(x)), x, create_graph=True)
-        with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
-            g.sum().backward()
 
 
 @needs_kernel

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 import steadyspike as ss
-from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.spikes.note import find_spikes, known_spikes, spikes_per_step
 from steadyspike.kernels.spikes.packed import pack_spikes
 from steadyspike.nn.neuron import Tap
+from tests.kernels.built import needs_kernel
 
-MISSING = CpuBackend().why_not(torch.empty(0))
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+pytestmark = needs_kernel
 
 
 def output(layer: ss.LIF | None = None, dtype: torch.dtype = torch.float32, last: bool = False) -> Tensor:
@@ -69,6 +68,7 @@ def test_parts_and_other_orders_have_none() -> None:
     assert known_spikes(out[1:]) is None and known_spikes(out[:2]) is None
     assert known_spikes(out.transpose(0, 1)) is None and known_spikes(out.clone()) is None
     assert known_spikes(out.transpose(3, 4)) is not None  # the same elements in the same memory
+    assert known_spikes(output(dtype=torch.bfloat16).view(torch.float16)) is None
 
 
 def test_nan_other_thresholds_and_inference_are_looked_at() -> None:

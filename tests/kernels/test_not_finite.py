@@ -13,8 +13,8 @@ from torch import Tensor
 from steadyspike.core.spec import FAMILIES, ScanSpec
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.scan import lif_scan
+from tests.kernels.built import needs_kernel
 from tests.kernels.scan_cases import RESETS, TOLERANCE
-from tests.kernels.test_eager import needs_kernel
 
 pytestmark = needs_kernel
 STEPS = 4

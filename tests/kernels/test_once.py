@@ -11,13 +11,12 @@ from torch import Tensor
 
 import steadyspike as ss
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
-from steadyspike.kernels.conv.rule import Costs
 from steadyspike.kernels.once import trace_of
 from steadyspike.nn import TDBN
 from steadyspike.nn.fused_norm import norm_neuron
-from tests.kernels.test_eager import Seen, needs_kernel
+from tests.kernels.built import ALWAYS, needs_kernel
+from tests.kernels.test_eager import Seen
 
-ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything
 pytestmark = needs_kernel
 
 
@@ -26,7 +25,7 @@ def fixed(backend: str = "cpu") -> ss.LIF:
 
 
 def second(loss: Tensor, by: Tensor, then: Tensor) -> Tensor | None:
-    """d/d then of the sum of the gradient by ``by``; the loss is linear in the layer's output."""
+    """d/d then of the sum of the gradient by ``by``."""
     (first,) = torch.autograd.grad(loss, by, create_graph=True)
     return torch.autograd.grad(first.sum(), then, allow_unused=True)[0]
 
@@ -36,11 +35,15 @@ def leaf(*shape: int) -> Tensor:
 
 
 @pytest.mark.parametrize("under", [nullcontext, Seen])
-def test_the_scan_names_the_way_out(under: type[AbstractContextManager[object]]) -> None:
+@pytest.mark.parametrize("loss", [Tensor.sum, lambda out: out.square().sum()], ids=["constant", "square"])
+def test_the_scan_names_the_way_out(
+    loss: Callable[[Tensor], Tensor], under: type[AbstractContextManager[object]]
+) -> None:
+    """Also if the first derivative came from a constant gradient."""
     layer, x = ss.LIF(channels=4), leaf(3, 2, 4)
     for by, then in itertools.product((x, layer.k, layer.w), repeat=2):
         with under(), pytest.raises(RuntimeError, match=r"first derivatives only .* backend='reference'"):
-            second(layer(x).sum(), by, then)
+            second(loss(layer(x)), by, then)
 
 
 def conv(x: Tensor, weight: Tensor) -> Tensor | None:

@@ -15,10 +15,8 @@ import steadyspike as ss
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, Rect, Surrogate, Triangle, why_not_compiled
 from steadyspike.kernels.scan import choose
-from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.nn.neuron import Neuron
-
-needs_kernel = pytest.mark.skipif(get_backend("cpu").why_not(torch.empty(1)) is not None, reason="no C++ kernel")
+from tests.kernels.built import needs_kernel
 
 
 class Narrow(Triangle):
@@ -121,25 +119,34 @@ def test_a_compiled_model_takes_the_reference_too() -> None:
         assert torch.equal(compiled(x), want(x))
 
 
-class Halved(ss.LIF):
-    """Dynamics of its own: every current counts half."""
+class Halves:
+    """Dynamics of its own, as a mixin: every current counts half."""
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False):  # type: ignore[no-untyped-def]
-        return super().run(x / 2, u0, membrane)
+        return super().run(x / 2, u0, membrane)  # type: ignore[misc]
+
+
+class Halved(Halves, ss.LIF):
+    pass
+
+
+class Below(Halved):
+    pass
+
+
+class Says(Halves, ss.LIF):
+    runs_kernel = True
 
 
 def test_a_neuron_with_its_own_run_is_no_kernel() -> None:
-    with pytest.raises(ValueError, match="'cpu' cannot run Halved: its dynamics are its own Python code"):
-        Halved(backend="cpu")
-    with pytest.raises(ValueError, match="cannot run MPBN"):
+    for cls in (Halved, Below):
+        with pytest.raises(ValueError, match=rf"{cls.__name__}: .* own Python code \(it overrides run"):
+            cls(backend="cpu")
+        assert "its own Python code" in str(cls().why_no_kernel())
+    with pytest.raises(ValueError, match="'cpu' cannot run MPBN"):  # which has a ``run`` itself
         ss.MPBN(3, backend="cpu")
-    assert "its own Python code" in str(Halved().why_no_kernel())
     assert ss.LIF().why_no_kernel() is None and ss.Readout().why_no_kernel() is None
-
-    class Says(Halved):
-        runs_kernel = True
-
-    assert Says(backend="cpu").why_no_kernel() is None
+    assert Says(backend="cpu").why_no_kernel() is None and type("More", (Says,), {})(backend="cpu")
 
 
 def test_check_model_names_layers_on_the_reference() -> None:

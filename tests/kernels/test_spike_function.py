@@ -9,13 +9,12 @@ from torch import nn
 
 import steadyspike as ss
 from steadyspike.kernels.conv import function
-from steadyspike.kernels.conv.call import conv_library
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
 from steadyspike.kernels.conv.geometry import ConvGeometry
-from steadyspike.kernels.conv.rule import AVX512, Costs, forward_by_events
+from steadyspike.kernels.conv.rule import AVX512, forward_by_events
+from tests.kernels.built import ALWAYS, needs_kernel
 
-pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
-ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything
+pytestmark = needs_kernel
 ORDERS = [torch.contiguous_format, torch.channels_last]
 
 

@@ -13,12 +13,11 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import Rect
 from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from tests.kernels.built import ISAS, needs_kernel
 from tests.kernels.scan_cases import TOLERANCE
-from tests.kernels.test_eager import needs_kernel
 
 pytestmark = needs_kernel
 STEPS = 3
-ISAS = range(len(CpuBackend().instruction_sets)) if CpuBackend().why_not(torch.empty(0)) is None else range(0)
 
 
 def with_neighbours(values: Tensor) -> Tensor:

@@ -23,12 +23,13 @@ def test_compiled_equals_eager(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_inductor_equals_eager() -> None:
-    compare("resnet19_tiny", "inductor")
+@pytest.mark.parametrize("training", [True, False])
+def test_inductor_equals_eager(training: bool) -> None:
+    compare("resnet19_tiny", "inductor", training=training)
 
 
-def compare(name: str, backend: str) -> None:
-    """Forward and every gradient of one training step, in one graph without breaks."""
+def compare(name: str, backend: str, *, training: bool = True) -> None:
+    """Forward and every gradient of one step, in one graph without breaks."""
     torch._dynamo.reset()
     x = images(name)
     results = []
@@ -36,6 +37,7 @@ def compare(name: str, backend: str) -> None:
     for compiled in (False, True):
         model = member(name, timesteps=2, **shallow)
         one_step(model, x)
+        model.train(training)
         run = torch.compile(model, backend=backend, fullgraph=True) if compiled else model
         out = run(x)
         out.square().mean().backward()

@@ -6,23 +6,20 @@ could go wrong; of the convolutional networks, which tests/train/test_group.py c
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from steadyspike.kernels.conv import function
 from steadyspike.kernels.conv.call import conv_library
-from steadyspike.kernels.conv.rule import Costs
+from tests.kernels.built import ALWAYS
 from tests.models.members import TINY, clip, member
+from tests.together import in_two_processes
 
 NETWORKS = [name for name in TINY if "former" in name or name.split("_")[0] in ("sdt", "cnn7", "ms")]
-ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 EVENTS = not isinstance(conv_library(), str)
 
 
@@ -67,18 +64,13 @@ def results(name: str, rank: int | None) -> dict[str, Any]:
     return actual
 
 
-def worker(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    torch.save({name: results(name, rank) for name in NETWORKS}, Path(folder) / f"{rank}.pt")
-    dist.destroy_process_group()
+def all_results(rank: int) -> dict[str, dict[str, Any]]:
+    return {name: results(name, rank) for name in NETWORKS}
 
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = str(tmp_path_factory.mktemp("gloo"))
-    mp.spawn(worker, args=(folder,), nprocs=2)
-    return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    return in_two_processes(all_results, tmp_path_factory.mktemp("gloo"))
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -7,13 +7,10 @@ Convolutions are forced to run by events, whatever that costs; a V and a tau are
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -24,6 +21,7 @@ from steadyspike.nn.factory import Site
 from steadyspike.train.build.build_network import recompute_blocks
 from tests.models.members import clip, member
 from tests.models.test_ddp import ALWAYS, EVENTS
+from tests.together import in_two_processes
 
 pytestmark = pytest.mark.skipif(not EVENTS, reason="the C++ extension is not built")
 # A norm on the shortcut; a sum of spikes; a sum of membranes' currents; attention.
@@ -95,18 +93,13 @@ def by_events(name: str, way: str, layout: str, rank: int) -> dict[str, Tensor]:
     return actual | {"ran": torch.tensor(sum(ran)), "dense": torch.tensor(len(ran) - sum(ran))}
 
 
-def worker(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    torch.save({case: by_events(*case, rank) for case in CASES}, Path(folder) / f"{rank}.pt")
-    dist.destroy_process_group()
+def all_steps(rank: int) -> dict[Any, dict[str, Tensor]]:
+    return {case: by_events(*case, rank) for case in CASES}
 
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Any, dict[str, Tensor]]]:
-    folder = str(tmp_path_factory.mktemp("gloo"))
-    mp.spawn(worker, args=(folder,), nprocs=2)
-    return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    return in_two_processes(all_steps, tmp_path_factory.mktemp("gloo"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case))

@@ -5,13 +5,11 @@ import torch
 
 import steadyspike as ss
 from steadyspike.kernels.conv import function
-from steadyspike.kernels.conv.call import conv_library
-from steadyspike.kernels.conv.rule import Costs
 from steadyspike.nn.event_layers import EventConv2d, EventLinear
+from tests.kernels.built import ALWAYS, needs_kernel
 from tests.models.members import TINY, clip, member
 
-pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
-ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+pytestmark = needs_kernel
 
 
 def step(model: torch.nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:

@@ -136,6 +136,9 @@ def test_freezing_and_learning_later() -> None:
     assert lif.k.grad is not None
     lif.k.requires_grad_(False)
     assert lif.learned == ()
+    lif.set_learned("threshold")
+    assert lif.learned == ("threshold",)
+    lif.set_learned("threshold")
     lif.set_learned("threshold", False)
     assert lif.k is None and not list(lif.parameters()) and "fixed_threshold" in lif.state_dict()
     with pytest.raises(ValueError, match="IF cannot learn its leak"):

@@ -10,13 +10,12 @@ from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
 from steadyspike.kernels.conv import function
-from steadyspike.kernels.conv.call import conv_library
 from steadyspike.kernels.conv.rule import Costs
 from steadyspike.nn.event_layers import EventConv2d, EventLinear
 from steadyspike.nn.time import Folded
+from tests.kernels.built import ALWAYS, needs_kernel
 
-pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
-ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+pytestmark = needs_kernel
 
 
 @pytest.fixture

@@ -16,10 +16,6 @@ def spikes(shape, level, dtype=torch.float32, rate=0.4):
     return fired * level.to(dtype)
 
 
-def restored(bits):
-    return bits.unpack()
-
-
 @pytest.fixture(params=["C++", "torch"])
 def path(request, monkeypatch):
     """Both ways to pack; the C++ functions exist if there was a compiler."""
@@ -40,22 +36,22 @@ def test_one_level(path, shape, layout, dtype, level):
     bits = pack(x, level)
     assert bits.words.shape == (x.shape[0], -(-x[0].numel() // 64))
     assert bits.counts.tolist() == (x != 0).flatten(1).sum(1).tolist()
-    assert restored(bits).dtype == dtype
-    assert torch.equal(restored(bits), x)
+    assert bits.unpack().dtype == dtype
+    assert torch.equal(bits.unpack(), x)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last", "permuted"])
 def test_a_level_per_channel(path, layout):
     level = torch.tensor([0.1, 0.7, 1.3, 2.9, 1e-3])
     x = arrange(spikes((3, 2, 5, 4, 4), level), layout)
-    assert torch.equal(restored(pack(x, level)), x)
+    assert torch.equal(pack(x, level).unpack(), x)
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.0])
 def test_silent_and_saturated(path, rate):
     level = torch.tensor([0.5])
     x = spikes((2, 3, 7), level, rate=rate)
-    assert torch.equal(restored(pack(x, level)), x)
+    assert torch.equal(pack(x, level).unpack(), x)
 
 
 @pytest.mark.parametrize("wrong", [float("nan"), 0.25, 0.50000006, -0.5, float("inf")])
@@ -90,7 +86,7 @@ def test_large_tensors_in_threads(threads):
     try:
         level = torch.tensor([0.9])
         x = spikes((4, 40, 8, 15, 15), level)
-        assert torch.equal(restored(pack(x, level)), x)
+        assert torch.equal(pack(x, level).unpack(), x)
         x[3, 39, 7, 14, 14] = 0.3
         assert pack(x, level) is None
     finally:

@@ -144,19 +144,9 @@ def gradients_and_mean(inputs, call):
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
-@pytest.mark.parametrize("case", ["same input", "same last step", "empty border", "many"])
+@pytest.mark.parametrize("case", ["same input", "many"])
 def test_checkpointed_forwards_are_told_apart(case, use_reentrant):
-    inputs = [current(4, 3, 5, 5, seed=s) for s in range(3)]
-    if case == "same input":
-        inputs = [inputs[0]] * 3
-    elif case == "same last step":
-        for x in inputs:
-            x[-1] = 0.0
-    elif case == "empty border":
-        for x in inputs:
-            x[..., 0] = x[..., -1] = x[..., 0, :] = x[..., -1, :] = 0.0
-    else:
-        inputs = [current(2, 2, 3, seed=s) for s in range(40)]
+    inputs = [current(4, 3, 5)] * 3 if case == "same input" else [current(2, 2, 3, seed=s) for s in range(40)]
     plain = gradients_and_mean(inputs, lambda lif, x: lif(x))
     got = gradients_and_mean(inputs, lambda lif, x: checkpoint(lif, x, use_reentrant=use_reentrant))
     torch.testing.assert_close(got, plain, rtol=1e-12, atol=1e-12)

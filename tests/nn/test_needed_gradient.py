@@ -13,14 +13,12 @@ from torch.utils.checkpoint import checkpoint
 import steadyspike as ss
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.conv import function
-from steadyspike.kernels.conv.call import conv_library
-from steadyspike.kernels.conv.rule import Costs
 from steadyspike.kernels.spikes.words import count_words
 from steadyspike.nn.time import Folded
+from tests.kernels.built import ALWAYS, needs_kernel
 from tests.kernels.scan_cases import TUNED
 
-pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
-ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+pytestmark = needs_kernel
 X = torch.randn(3, 4, 8, 8, 8, generator=torch.Generator().manual_seed(1)) * 3
 
 

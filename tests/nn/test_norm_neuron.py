@@ -1,9 +1,9 @@
-"""Norm and scan as one operator, compared with the two layers one after the other and with the reference in float64."""
+"""Norm and scan as one node, compared with the layers one by one and with the reference in float64."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -11,108 +11,61 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
-from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.spikes.note import known_spikes
-from steadyspike.nn import fused as module
 from steadyspike.nn import fused_norm
 from steadyspike.nn.fused_norm import norm_neuron
 from steadyspike.nn.norm.tdbn import TDBN
+from tests.kernels.built import needs_kernel
+from tests.nn.norm_cases import (
+    EXTRAS,
+    assert_close,
+    assert_same_statistics,
+    in_one,
+    inputs,
+    layers,
+    one_by_one,
+    run,
+    step,
+)
 
-MISSING = CpuBackend().why_not(torch.empty(0))
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
-
-
-@pytest.fixture
-def fused(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with every call of the node with a norm."""
-    calls: list[int] = []
-    original = module.fused_scan
-
-    def counted(*args: object) -> object:
-        if len(args) > 5:
-            calls.append(1)
-        return original(*args)
-
-    monkeypatch.setattr(module, "fused_scan", counted)
-    return calls
-
-
-def layers(channels: int | None, dtype: torch.dtype, scaling: str = "none", **options: object) -> nn.ModuleList:
-    torch.manual_seed(0)
-    norm, neuron = TDBN(6, scaling, 0.7, 0.5), ss.LIF(0.6, 1.6, channels=channels, **options)
-    with torch.no_grad():
-        norm.weight.uniform_(0.5, 1.5)
-        norm.bias.uniform_(-0.2, 0.4)  # type: ignore[union-attr]
-        neuron.init.running_mean.fill_(0.1)
-    return nn.ModuleList([norm, neuron]).to(dtype)
-
-
-def inputs(dtype: torch.dtype, layout: str, residual: str) -> tuple[Tensor, Tensor | None]:
-    y = (torch.randn(5, 3, 6, 7, 8, dtype=torch.float64) * 2 + 3).to(dtype)
-    extra = None if residual == "none" else (torch.rand(y.shape) < 0.2).to(dtype)
-    if layout == "channels_last":
-        y, extra = (
-            None if t is None else t.flatten(0, 1).to(memory_format=torch.channels_last).unflatten(0, (5, 3))
-            for t in (y, extra)
-        )
-    return y, extra  # type: ignore[return-value]
-
-
-def step(call: Callable[..., Tensor], pair: nn.ModuleList, y: Tensor, extra: Tensor | None) -> dict[str, Tensor]:
-    y = y.detach().clone(memory_format=torch.preserve_format).requires_grad_()
-    extra = None if extra is None else extra.detach().clone(memory_format=torch.preserve_format).requires_grad_()
-    out = call(pair[0], pair[1], y, extra)
-    g = torch.randn(out.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(out.dtype)
-    out.backward(g)
-    named = {"out": out.detach(), "dy": y.grad}
-    named |= {} if extra is None else {"dextra": extra.grad}
-    named |= {name: p.grad for name, p in pair.named_parameters()}
-    return named | dict(pair.named_buffers())  # type: ignore[return-value]
-
-
-def one_after_the_other(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | None) -> Tensor:
-    x = norm(y)
-    return neuron(x if extra is None else x + extra)
+pytestmark = needs_kernel
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("residual", ["none", "spikes"])
+@pytest.mark.parametrize("extra", EXTRAS)
 @pytest.mark.parametrize("channels", [None, 6])
 @pytest.mark.parametrize("gradient", ["trsg", "rs", "as"])
 def test_against_the_reference_in_float64(
-    fused: list[int], layout: str, residual: str, channels: int | None, gradient: str
+    fused: list[bool], layout: str, extra: str, channels: int | None, gradient: str
 ) -> None:
-    pair = layers(channels, torch.float64, "factor", gradient=gradient)
-    truth = copy.deepcopy(pair)
+    parts = layers(extra, torch.float64, "factor", channels=channels, gradient=gradient)
+    truth = copy.deepcopy(parts)
     truth[1].backend = "reference"  # type: ignore[assignment]
-    y, extra = inputs(torch.float64, layout, residual)
-    got, want = step(norm_neuron, pair, y, extra), step(one_after_the_other, truth, y, extra)
-    assert fused == [1]
-    assert got.keys() == want.keys() and got["out"].any()
-    for name, value in want.items():
-        torch.testing.assert_close(got[name], value, rtol=1e-9, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+    tensors = inputs(extra, torch.float64, layout)
+    got, want = step(in_one, parts, tensors), step(one_by_one, truth, tensors)
+    assert fused == [extra == "norm"] and got["out"].any()
+    assert_close(got, want, 1e-9, 1e-10)
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("surrogate", ["rect", "triangle", "arctan", "sigmoid", "dspike"])
 def test_float32_agrees_to_rounding_and_keeps_the_same_statistics(layout: str, surrogate: str) -> None:
-    pair = layers(None, torch.float32, surrogate=surrogate, reset="hard" if surrogate == "arctan" else "soft")
-    plain = copy.deepcopy(pair)
-    y, extra = inputs(torch.float32, layout, "spikes")
-    got, want = step(norm_neuron, pair, y, extra), step(one_after_the_other, plain, y, extra)
+    parts = layers("spikes", surrogate=surrogate, reset="hard" if surrogate == "arctan" else "soft")
+    plain = copy.deepcopy(parts)
+    tensors = inputs("spikes", torch.float32, layout)
+    got, want = step(in_one, parts, tensors), step(one_by_one, plain, tensors)
     assert (got["out"] != want["out"]).float().mean() < 1e-3
     for name in ("0.running_mean", "0.running_var", "0.num_batches_tracked"):
         assert torch.equal(got[name], want[name]), name
     if torch.equal(got["out"], want["out"]):
-        for name, value in want.items():
-            torch.testing.assert_close(got[name], value, rtol=2e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}")
+        assert_close(got, want, 2e-4, 2e-5)
 
 
-def test_whoever_looks_between_sees_both_layers(fused: list[int]) -> None:
-    y, _ = inputs(torch.float32, "contiguous", "none")
+def test_whoever_looks_between_sees_both_layers(fused: list[bool]) -> None:
+    (y,) = inputs("none")
     seen: list[object] = []
     for look in ("norm", "neuron", "tap"):
-        pair = layers(None, torch.float32)
+        pair = layers("none")
         seen.clear()
         if look == "tap":
             pair[1].taps["me"] = ss.nn.neuron.Tap(lambda *a: seen.append(a))  # type: ignore[union-attr, operator]
@@ -122,13 +75,13 @@ def test_whoever_looks_between_sees_both_layers(fused: list[int]) -> None:
         assert len(seen) == 1 and not fused
 
 
-def test_a_tap_that_needs_no_current_sees_the_one_operator(fused: list[int]) -> None:
-    y, _ = inputs(torch.float32, "contiguous", "none")
-    pair, seen = layers(None, torch.float32), []
+def test_a_tap_that_needs_no_current_sees_the_one_operator(fused: list[bool]) -> None:
+    (y,) = inputs("none")
+    pair, seen = layers("none"), []
     plain = copy.deepcopy(pair)
     pair[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(result), current=False)  # type: ignore[union-attr, operator]
     out = norm_neuron(pair[0], pair[1], y)
-    assert fused == [1] and seen[0].out is out and seen[0].u.shape == y.shape[1:] and seen[0].u.requires_grad
+    assert fused == [False] and seen[0].out is out and seen[0].u.shape == y.shape[1:] and seen[0].u.requires_grad
     plain[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(result))  # type: ignore[union-attr, operator]
     norm_neuron(plain[0], plain[1], y)
     torch.testing.assert_close(seen[0].active, seen[1].active, rtol=1e-5, atol=1e-5)
@@ -136,77 +89,74 @@ def test_a_tap_that_needs_no_current_sees_the_one_operator(fused: list[int]) -> 
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("residual", ["none", "spikes"])
-def test_who_looks_at_the_current_changes_no_output(fused: list[int], layout: str, residual: str) -> None:
-    """Outputs and statistics to the last bit, gradients to rounding, over several steps."""
-    pair = layers(None, torch.float32, "factor")
-    watched = copy.deepcopy(pair)
+@pytest.mark.parametrize(("extra", "size"), [("none", 8), ("spikes", 8), ("norm", 8), ("norm", 5)])
+def test_who_looks_at_the_current_changes_no_output(fused: list[bool], layout: str, extra: str, size: int) -> None:
+    """Outputs and statistics to the last bit, gradients to rounding; steps of whole words and of broken ones."""
+    parts = layers(extra, scaling="factor")
+    watched = copy.deepcopy(parts)
     seen: list[Tensor] = []
     watched[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(x))  # type: ignore[union-attr, operator]
     for _ in range(3):
-        y, extra = inputs(torch.float32, layout, residual)
-        want, got = step(norm_neuron, pair, y, extra), step(norm_neuron, watched, y, extra)
+        tensors = inputs(extra, torch.float32, layout, size)
+        want, got = step(in_one, parts, tensors), step(in_one, watched, tensors)
         assert torch.equal(got["out"], want["out"])
-        for name, value in want.items():
-            if "running" in name or "tracked" in name:
-                assert torch.equal(got[name], value), name
-            torch.testing.assert_close(got[name], value, rtol=2e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}")
-    assert len(fused) == 3 and len(seen) == 3
+        assert_same_statistics(got, want)
+        assert_close(got, want, 2e-4, 2e-5)
+    assert fused == [extra == "norm"] * 3 and len(seen) == 3
 
 
-def test_half_precision_takes_both_layers(fused: list[int]) -> None:
-    y, _ = inputs(torch.float32, "contiguous", "none")
-    pair = layers(None, torch.float32)
+def test_half_precision_takes_both_layers(fused: list[bool]) -> None:
+    (y,) = inputs("none")
+    pair = layers("none")
     norm_neuron(pair[0], pair[1], y.bfloat16())
     assert not fused
     norm_neuron(pair[0], pair[1], y)
-    assert fused == [1]
+    assert fused
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_and_no_grad_give_the_same_bits(fused: list[int], reentrant: bool) -> None:
+@pytest.mark.parametrize("extra", ["spikes", "norm"])
+def test_checkpointing_and_no_grad_give_the_same_bits(fused: list[bool], extra: str, reentrant: bool) -> None:
     """Outputs, gradients, running statistics and MP-Init's mean of several steps."""
-    pair = layers(None, torch.float32)
-    again, silent = copy.deepcopy(pair), copy.deepcopy(pair)
-    y, extra = inputs(torch.float32, "channels_last", "spikes")
-
-    def recomputed(*args: object) -> Tensor:
-        return checkpoint(norm_neuron, *args, use_reentrant=reentrant)
-
+    parts = layers(extra)
+    again, silent = copy.deepcopy(parts), copy.deepcopy(parts)
+    tensors = inputs(extra, torch.float32, "channels_last")
     for _ in range(3):
-        want, got = step(norm_neuron, pair, y, extra), step(recomputed, again, y, extra)
+        want = step(in_one, parts, tensors)
+        got = step(partial(checkpoint, in_one, use_reentrant=reentrant), again, tensors)
         with torch.no_grad():
-            assert torch.equal(norm_neuron(silent[0], silent[1], y, extra), want["out"])
+            assert torch.equal(run(in_one, silent, tensors), want["out"])
         for name, value in want.items():
             assert torch.equal(got[name], value), name
         for name, buffer in silent.named_buffers():
             assert torch.equal(buffer, want[name]), name
-    assert len(fused) == 3 * 4
+    assert fused == [extra == "norm"] * 12
 
 
-def test_batched_gradients(fused: list[int]) -> None:
-    pair = layers(None, torch.float64)
-    y, extra = inputs(torch.float64, "contiguous", "spikes")
-    y.requires_grad_()
-    out = norm_neuron(pair[0], pair[1], y, extra)
+@pytest.mark.parametrize("extra", ["spikes", "norm"])
+def test_batched_gradients(fused: list[bool], extra: str) -> None:
+    parts = layers(extra, torch.float64)
+    tensors = [t.requires_grad_() for t in inputs(extra, torch.float64)]
+    out, expected = run(in_one, parts, tensors), [*tensors, *parts.parameters()]
     g = torch.randn(2, *out.shape, dtype=torch.float64)
-    (batched,) = torch.autograd.grad(out, y, g, is_grads_batched=True, retain_graph=True)
+    batched = torch.autograd.grad(out, expected, g, is_grads_batched=True, retain_graph=True)
     for i in range(2):
-        torch.testing.assert_close(batched[i], torch.autograd.grad(out, y, g[i], retain_graph=True)[0])
+        for many, one in zip(batched, torch.autograd.grad(out, expected, g[i], retain_graph=True)):
+            torch.testing.assert_close(many[i], one)
     assert fused
 
 
-def test_gradients_of_gradients_are_refused() -> None:
-    pair = layers(None, torch.float64)
-    y, _ = inputs(torch.float64, "contiguous", "none")
-    y.requires_grad_()
-    (dy,) = torch.autograd.grad(norm_neuron(pair[0], pair[1], y).sum(), y, create_graph=True)
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_gradients_of_gradients_are_refused(extra: str) -> None:
+    tensors = [t.requires_grad_() for t in inputs(extra, torch.float64)]
+    out = run(in_one, layers(extra, torch.float64), tensors)
+    (first,) = torch.autograd.grad(out.sum(), tensors[-1], create_graph=True)
     with pytest.raises(RuntimeError, match="differentiated twice"):
-        dy.sum().backward()
+        first.sum().backward()
 
 
 @pytest.mark.parametrize("name", ["resnet19_tiny", "sew_resnet34_tiny", "ms_resnet_tiny", "vgg9_tiny"])
-def test_networks_step_as_before(fused: list[int], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_networks_step_as_before(fused: list[bool], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     options = {"dropout": 0.0} if name in ("resnet19_tiny", "vgg9_tiny") else {}
     net = ss.models.create(name, image_size=32, **options)
     net = net.double().train()
@@ -240,7 +190,7 @@ def known_extra(dtype: torch.dtype, layout: str, channels: int | None = None) ->
 def test_an_extra_that_is_spikes_is_read_as_bits(layout: str, channels: int | None) -> None:
     """The same bits everywhere as from its values, and the values are not kept for the backward."""
     extra = known_extra(torch.float32, layout, channels)
-    pair = layers(None, torch.float32)
+    pair = layers("none")
     other = copy.deepcopy(pair)
     y = torch.randn_like(extra)
     saved: list[int] = []
@@ -261,10 +211,28 @@ def test_an_extra_that_is_spikes_is_read_as_bits(layout: str, channels: int | No
         assert torch.equal(got[name], value), name
 
 
+def test_batches_of_gradients_with_an_extra_that_is_spikes() -> None:
+    """The forward keeps its bits; the operators, which compute batches, get the values."""
+    extra, parts = known_extra(torch.float32, "channels_last").requires_grad_(), layers("none")
+    out = run(in_one, parts, [torch.randn_like(extra), extra])
+    expected, g = [extra, *parts.parameters()], torch.randn(2, *out.shape)
+    batched = torch.autograd.grad(out, expected, g, is_grads_batched=True, retain_graph=True)
+    for i in range(2):
+        for many, one in zip(batched, torch.autograd.grad(out, expected, g[i], retain_graph=True)):
+            torch.testing.assert_close(many[i], one, rtol=1e-4, atol=1e-4)
+
+
+def test_an_extra_of_another_shape_is_added_as_it_is(fused: list[bool]) -> None:
+    (y,), parts = inputs("none"), layers("none").eval()
+    with torch.no_grad():
+        got, want = (run(call, parts, [y, torch.full((1,), 0.3)]) for call in (in_one, one_by_one))
+    assert torch.equal(got, want) and not fused
+
+
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_bits_of_an_extra_and_checkpointing(reentrant: bool) -> None:
     extra = known_extra(torch.float32, "channels_last").requires_grad_()
-    pair = layers(None, torch.float32)
+    pair = layers("none")
     again, y = copy.deepcopy(pair), torch.randn_like(extra).requires_grad_()
     for call, layer in ((norm_neuron, pair), (checkpoint, again)):
         args = (layer[0], layer[1], y, extra)
@@ -285,9 +253,9 @@ NORMS = {
 }
 
 
-def evaluated_pair(norm: str, dtype: torch.dtype, **options: object) -> nn.ModuleList:
+def evaluated_pair(norm: str, dtype: torch.dtype) -> nn.ModuleList:
     """With statistics and parameters that differ everywhere; norms per step have more steps than the input."""
-    pair = layers(None, dtype, **options)
+    pair = layers("none", dtype)
     pair[0] = NORMS[norm]().to(dtype)
     with torch.no_grad():
         for name, t in pair[0].state_dict().items():
@@ -299,17 +267,17 @@ def evaluated_pair(norm: str, dtype: torch.dtype, **options: object) -> nn.Modul
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
-@pytest.mark.parametrize("residual", ["none", "spikes"])
+@pytest.mark.parametrize("extra", ["none", "spikes"])
 @pytest.mark.parametrize("norm", NORMS)
-def test_evaluation_against_the_reference(fused: list[int], norm: str, residual: str, layout: str) -> None:
-    y, extra = inputs(torch.float64, layout, residual)
+def test_evaluation_against_the_reference(fused: list[bool], norm: str, extra: str, layout: str) -> None:
+    tensors = inputs(extra, torch.float64, layout)
     pair = evaluated_pair(norm, torch.float64)
     truth = copy.deepcopy(pair)
     truth[1].backend = "reference"  # type: ignore[assignment]
     with torch.no_grad():
-        got = norm_neuron(pair[0], pair[1], y, extra)
-    assert fused == [1]
-    want = one_after_the_other(truth[0], truth[1], y, extra)
+        got = run(in_one, pair, tensors)
+    assert fused == [False]
+    want = run(one_by_one, truth, tensors)
     assert got.any()
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
 
@@ -341,14 +309,14 @@ def test_evaluation_gives_the_same_bits_whoever_looks(norm: str, extra_as: str) 
     assert all(p.grad is not None for p in pair[0].parameters())
 
 
-def test_evaluation_steps_aside(fused: list[int]) -> None:
+def test_evaluation_steps_aside(fused: list[bool]) -> None:
     """Hooks on the norm and a replaced forward see the two layers."""
 
     class Own(TDBN):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) * 0
 
-    y, _ = inputs(torch.float32, "contiguous", "none")
+    (y,) = inputs("none")
     with torch.no_grad():
         pair = evaluated_pair("tdbn", torch.float32)
         assert not norm_neuron(Own(6).eval(), pair[1], y).any()
@@ -366,13 +334,13 @@ def test_evaluation_steps_aside(fused: list[int]) -> None:
 
 def test_a_frozen_norm_below_a_trained_neuron() -> None:
     """The neuron's statistics move as without the operator."""
-    y, _ = inputs(torch.float64, "contiguous", "none")
+    tensors = inputs("none", torch.float64)
     pair = evaluated_pair("tdbn", torch.float64)
     pair[1].train()
     plain = copy.deepcopy(pair)
     with torch.no_grad():
-        norm_neuron(pair[0], pair[1], y)
-        one_after_the_other(plain[0], plain[1], y, None)
+        run(in_one, pair, tensors)
+        run(one_by_one, plain, tensors)
     torch.testing.assert_close(pair[1].running_mean, plain[1].running_mean)
     assert float(pair[1].running_mean) != pytest.approx(0.1)
 
@@ -381,15 +349,15 @@ def test_a_frozen_norm_below_a_trained_neuron() -> None:
 @pytest.mark.parametrize("trained", ["k", "extra"])
 def test_a_frozen_norm_per_step_below_something_trained(norm: str, trained: str) -> None:
     """The node's backward has one scale for all steps; it would write past the end of its sums."""
-    y, extra = inputs(torch.float64, "contiguous", "spikes")
+    y, extra = inputs("spikes", torch.float64)
     pair = evaluated_pair(norm, torch.float64).requires_grad_(False)
     truth = copy.deepcopy(pair)
     truth[1].backend = "reference"  # type: ignore[assignment]
     grads = []
-    for layers, call in ((pair, norm_neuron), (truth, one_after_the_other)):
-        other = extra.clone()  # type: ignore[union-attr]
-        leaf = (layers[1].k if trained == "k" else other).requires_grad_(True)
-        call(layers[0], layers[1], y, other).square().sum().backward()
+    for parts, call in ((pair, in_one), (truth, one_by_one)):
+        other = extra.clone()
+        leaf = (parts[1].k if trained == "k" else other).requires_grad_(True)
+        run(call, parts, [y, other]).square().sum().backward()
         grads.append(leaf.grad)
     assert grads[1].any()
     torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-10)

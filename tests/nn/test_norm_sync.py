@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 from steadyspike.nn.norm import NORMS
 from tests.nn.test_norm import C, T, current, norm_with_values
+from tests.together import in_two_processes
 
 NAMES = [name for name in NORMS if name != "none"]
 # Unequal shares: the counts must be summed too, not assumed.
@@ -35,30 +33,24 @@ def run(norm: nn.Module, x: Tensor, weights: Tensor) -> dict[str, Tensor]:
     return result
 
 
-def worker(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+def results(rank: int) -> dict[str, dict[str, Tensor]]:
     x, weights = example()
     share = SHARES[rank]
-    results = {}
+    actual = {}
     for name in NAMES:
         result = run(norm_with_values(name, torch.float32), x[:, share].contiguous(), weights[:, share])
         for key in result:
             if key.startswith("grad"):
                 dist.all_reduce(result[key])
-        results[name] = result
+        actual[name] = result
     alone = norm_with_values("tdbn", torch.float32)
     alone.sync = False
-    results["alone"] = run(alone, x[:, share].contiguous(), weights[:, share])
-    torch.save(results, Path(folder) / f"{rank}.pt")
-    dist.destroy_process_group()
+    return actual | {"alone": run(alone, x[:, share].contiguous(), weights[:, share])}
 
 
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Tensor]]]:
-    folder = str(tmp_path_factory.mktemp("gloo"))
-    mp.spawn(worker, args=(folder,), nprocs=2)
-    return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    return in_two_processes(results, tmp_path_factory.mktemp("gloo"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import copy
-import os
-import tempfile
+from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from steadyspike import models
 from steadyspike.nn.attention.rates import LEAST_RATE, RunningRate
+from tests.together import in_two_processes
 
 NAME = "spikingresformer_tiny"
 
@@ -99,18 +97,14 @@ def test_accumulation_moves_it_once_per_forward() -> None:
     assert layer.batches.item() == 2
 
 
-def _process(rank: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def shared_rate(rank: int) -> Tensor:
     layer = RunningRate(3)
     layer(spikes(batch=4)[:, 2 * rank : 2 * rank + 2])
-    torch.save(layer.rate, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return layer.rate
 
 
-def test_processes_share_the_rate_of_the_whole_batch() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_process, args=(folder,), nprocs=2)
-        actual = [torch.load(os.path.join(folder, f"{rank}.pt"), weights_only=True) for rank in range(2)]
+def test_processes_share_the_rate_of_the_whole_batch(tmp_path: Path) -> None:
+    actual = in_two_processes(shared_rate, tmp_path)
     expected = RunningRate(3)(spikes(batch=4))
     assert torch.equal(actual[0], actual[1])
     torch.testing.assert_close(actual[0], expected)

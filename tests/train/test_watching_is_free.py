@@ -11,17 +11,16 @@ import torch
 from torch import Tensor, nn
 
 import steadyspike as ss
-from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.fused_job import Job
 from steadyspike.models.model_registry import entry
 from steadyspike.nn import fused
 from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.train.watch.layers import GradientWatch, LayerWatch, MembraneWatch
+from tests.kernels.built import needs_kernel
 from tests.models.members import TINY, images, member
 from tests.train.conftest import trained
 
-MISSING = CpuBackend().why_not(torch.empty(0))
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+pytestmark = needs_kernel
 
 
 class Calls:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.layout import DTYPES, is_dense, same_strides
+from steadyspike.kernels.layout import DTYPES, same_strides
 
 
 def check_arguments(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> None:
@@ -40,15 +40,16 @@ def check_shapes(x: torch.Size, dtype: torch.dtype, u0: torch.Size, v: torch.Siz
 
 
 def check_contract(x: Tensor, u0: Tensor, v: Tensor, a: Tensor, dtype: torch.dtype) -> None:
-    """Checks what a backend relies on (`contract.py`), for calls of the operator that do not come from `lif_scan`."""
+    """Checks what a backend relies on (`contract.py`), for calls of the operator that do not come from `lif_scan`.
+
+    x: with dense steps
+    """
     check_arguments(x, u0, v, a)
     for name, p in (("u0", u0), ("v", v), ("a", a)):
         if p.dtype != dtype:
             raise TypeError(f"{name} must be {dtype} for x in {x.dtype}, got {p.dtype}")
     if x.numel() == 0:
         return
-    if not is_dense(x[0]):
-        raise ValueError("x[t] must be dense in memory; call steadyspike.kernels.scan.lif_scan, which copies if needed")
     if not v.is_contiguous() or not a.is_contiguous():
         raise ValueError("v and a must be contiguous")
     if u0.numel() != 1 and not (same_strides(u0, x[0]) or (u0.shape == x.shape[2:3] and u0.is_contiguous())):

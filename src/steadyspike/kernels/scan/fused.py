@@ -64,7 +64,7 @@ class _Fused(torch.autograd.Function):
                 job.scales = *job.scales[:2], level.contiguous()
             affine = current_map(job, extra, None if job.spikes is None else job.spikes.words)
         words = None
-        if plan.scan.bits:
+        if plan.bits:
             # Only a surrogate with a bounded window has elements without a gradient.
             needed = job.trained and plan.call.codes[1] in _BOUNDED and any(ctx.needs_input_grad)
             words = SpikeWords.like(x, needed)
@@ -130,10 +130,9 @@ def _note(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, *, o
     if level is not None:
         spikes = PackedSpikes(words.bits, level, out.shape, out.stride(), words.counts)
         if not has_no_values(out):
-            # One read of all counts; the last one is the mark of a NaN, which bits cannot represent.
-            *counts, has_nan = words.counts.tolist()
+            *counts, invalid = words.counts.tolist()  # one read of all
             spikes.total = sum(counts)
-            spikes = None if has_nan else spikes
+            spikes = None if invalid else spikes
     note_spikes(out, spikes, words.needed, node)
 
 

@@ -17,18 +17,11 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.layout import KEPT_SHAPES, are_dense_steps
 from steadyspike.kernels.scan.arguments import check_shapes
 from steadyspike.kernels.scan.contract import Affine, Call
-from steadyspike.kernels.scan.cpu.neuron_calls import (
-    LinkRange,
-    NeuronPlan,
-    Start,
-    neuron_plan,
-    start_tensor,
-    statistics,
-)
+from steadyspike.kernels.scan.cpu.neuron_calls import Start, start_tensor, statistics
+from steadyspike.kernels.scan.cpu.plan import FIXED, LinkRange, Plan, plan_for
 from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.packed import PackedSpikes
 
-_FIXED = LinkRange()
 _ONE = torch.Size([1])
 
 
@@ -84,7 +77,7 @@ class Job:
     scales: tuple[Tensor, Tensor, Tensor | None]  # scale, shift, and scale of extra
     layout: tuple[object, ...] = ()  # of U[0] and extra
 
-    def __init__(self, plan: NeuronPlan, links: Links, start: Start | None, x_memory: tuple[object, ...]) -> None:
+    def __init__(self, plan: Plan, links: Links, start: Start | None, x_memory: tuple[object, ...]) -> None:
         self.plan, self.links, self.start, self.x_memory = plan, links, start, x_memory
         self.memory: ctypes.Array[Any] = plan.memory()
         self.trained = torch.is_grad_enabled()
@@ -92,13 +85,13 @@ class Job:
     def active(self, out: Tensor) -> Tensor:
         """Returns `ScanResult.active` of the forward that returned ``out``."""
         if has_no_values(out):
-            return out.new_empty(self.plan.scan.active, dtype=torch.float64)
+            return out.new_empty(self.plan.active, dtype=torch.float64)
         return statistics(self.plan, self.memory)
 
     def u0(self, out: Tensor) -> Tensor:
         """Returns U[0] of a forward whose start was not a tensor."""
         if has_no_values(out):
-            return out.new_empty(self.plan.numbers, dtype=self.plan.scan.compute)
+            return out.new_empty(self.plan.numbers, dtype=self.plan.compute)
         return start_tensor(self.plan, self.memory)
 
 
@@ -114,7 +107,7 @@ def _plan(
     membrane: bool,
     channelwise: bool,
     links: tuple[LinkRange, LinkRange],
-) -> NeuronPlan | None:
+) -> Plan | None:
     """Returns the plan that calls of the node share; None if the node does not support this memory layout.
 
     It also checks the shapes.
@@ -127,11 +120,7 @@ def _plan(
     channels = (x[2] if len(x) > 2 else 1) if channelwise else 1
     if not are_dense_steps(x, strides) or (own_start == 2 and u0.numel() != channels):
         return None
-    # The codes of csrc/scan/abi.h: 0 one value, 1 per channel, 2 per element.
-    per_u0 = 0 if u0.numel() == 1 else 2 if u0 == x[1:] and not own_start else 1
-    call = Call(codes, constants, membrane, channelwise)
-    kinds = per_u0, int(k.numel() > 1), int(w.numel() > 1)
-    return neuron_plan(x_memory, call, kinds, u0.numel() if own_start else 0, links)
+    return plan_for(x_memory, Call(codes, constants, membrane, channelwise), u0, k, w, own_start > 0, links)
 
 
 def fused_job(
@@ -156,7 +145,7 @@ def fused_job(
     else:
         native, mean = start, start.mean
         u0, own_start = (_ONE, 1) if mean is None else (mean.shape, 2)
-    ranges = _FIXED if to_v is None else to_v.native, _FIXED if to_a is None else to_a.native
+    ranges = FIXED if to_v is None else to_v.native, FIXED if to_a is None else to_a.native
     plan = _plan(x_memory, u0, own_start, k.shape, w.shape, spec.codes, spec.constants, membrane, channelwise, ranges)
     return None if plan is None else Job(plan, links, native, x_memory)
 

@@ -1,4 +1,4 @@
-"""The structs of csrc/scan/abi.h, field by field: the arguments of the C++ scan.
+"""The structs of csrc/scan/abi.h and csrc/neuron/neuron_abi.h, field by field: the arguments of the C++ scan.
 
 All fields have eight bytes. `struct.Struct` packs them in a fraction of the time that ctypes needs for a Structure, and
 C++ gets the address of the bytes.
@@ -8,9 +8,28 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
 
-_int, _double, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+_int, _pointer = ctypes.c_int64, ctypes.c_void_p
+
+# Per struct: the letters of `struct` (q: int64, d: double, P: address, an int, 0 for null) and names of its fields.
+LINKS = "qq ddddd", "v_link a_link v_low v_high a_low a_high least_slope"
+# Scan is in two parts: calls of the same shape share the settings, and each call has its own addresses.
+SETTINGS = (
+    "qqqqq qqqqqq ddd qqq",
+    "dtype steps n channels inner family surrogate reset detach strict decay_input width scale temperature "
+    "u0_kind v_kind a_kind",
+)
+MEMORY = "PPPP qP qq", "x u0 v a x_stride affine threads isa"
+FORWARD = "PPPP q PPP", "out u m active channelwise bits needed counts"
+BACKWARD = "PPP qq PPPP PP PP", ("g_out g_u g_m g_out_stride g_m_stride dx du0 dv da v_slope a_slope center norm_sums")
+PARAMETERS = "PP", "k w"
+START = "PP dd", "u0 mean start momentum"
+
+
+def packer(*parts: tuple[str, str]) -> struct.Struct:
+    """Packs the values of the fields of ``parts``, one part after the other."""
+    assert all(len(letters.replace(" ", "")) == len(names.split()) for letters, names in parts)
+    return struct.Struct("".join(letters for letters, _ in parts))
 
 
 class AffineStruct(ctypes.Structure):
@@ -23,49 +42,9 @@ class AffineStruct(ctypes.Structure):
     )
 
 
-class ScanStruct(ctypes.Structure):
-    """``Scan`` of csrc/scan/abi.h."""
-
-    _fields_ = (
-        [(name, _int) for name in ("dtype", "steps", "n", "channels", "inner")]  # type: ignore[assignment]
-        + [(name, _int) for name in ("family", "surrogate", "reset", "detach", "strict", "decay_input")]
-        + [(name, _double) for name in ("width", "scale", "temperature")]
-        + [(name, _int) for name in ("u0_kind", "v_kind", "a_kind")]
-        + [(name, _pointer) for name in ("x", "u0", "v", "a")]
-        + [("x_stride", _int), ("affine", ctypes.POINTER(AffineStruct))]
-        + [(name, _int) for name in ("threads", "isa")]
-    )
-
-
-class ForwardStruct(ctypes.Structure):
-    """``Forward`` of csrc/scan/abi.h."""
-
-    _fields_ = (
-        [(name, _pointer) for name in ("out", "u", "m", "active")]
-        + [("channelwise", _int)]
-        + [(name, _pointer) for name in ("bits", "needed", "counts")]
-    )
-
-
-class BackwardStruct(ctypes.Structure):
-    """``Backward`` of csrc/scan/abi.h."""
-
-    _fields_ = (
-        [(name, _pointer) for name in ("g_out", "g_u", "g_m")]
-        + [(name, _int) for name in ("g_out_stride", "g_m_stride")]
-        + [(name, _pointer) for name in ("dx", "du0", "dv", "da", "v_slope", "a_slope", "center", "norm_sums")]
-    )
-
-
-_LETTERS: dict[object, str] = {_int: "q", _double: "d"}
-
-
-def packer(fields: Sequence[tuple[str, object]]) -> struct.Struct:
-    """Packs values for ``fields``; an address is an int, 0 for null."""
-    return struct.Struct("".join(_LETTERS.get(kind, "P") for _, kind in fields))
-
-
-_FIRST = [name for name, *_ in ScanStruct._fields_].index("x")
-# the values of one call; calls of the same shape share the preceding fields
-MEMORY_FIELDS = ScanStruct._fields_[_FIRST:]
-pack_settings = packer(ScanStruct._fields_[:_FIRST]).pack
+pack_plan = packer(LINKS, SETTINGS).pack
+pack_forward = packer(MEMORY, FORWARD, PARAMETERS, START).pack
+pack_backward = packer(MEMORY, BACKWARD, PARAMETERS).pack
+# What steadyspike_neuron_abi of the same sources returns: the sizes of both structs, and NEURON_VERSION.
+ABI = packer(LINKS, SETTINGS, MEMORY, FORWARD, PARAMETERS, START).size * 10000
+ABI += packer(LINKS, SETTINGS, MEMORY, BACKWARD, PARAMETERS).size + 100000000 * 3

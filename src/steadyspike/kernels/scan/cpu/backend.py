@@ -12,14 +12,12 @@ from steadyspike.kernels.library import LIBRARY, instruction_sets, load_library
 from steadyspike.kernels.scan.contract import Forwarded, Gradients, NormSums, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.neuron_calls import (
     Build,
-    LinkRange,
-    NeuronPlan,
     neuron_backward,
     neuron_forward,
-    neuron_plan,
     statistics,
     why_no_library,
 )
+from steadyspike.kernels.scan.cpu.plan import Plan, plan_for
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
 
@@ -63,7 +61,7 @@ class CpuBackend:
         memory, constants = plan.memory(), (v, a, None, None)
         results = neuron_forward(plan, x, constants, u0, memory, affine, words, potential, self.build)
         assert results is not None
-        active = x.new_empty(plan.scan.active, dtype=torch.float64) if has_no_values(x) else statistics(plan, memory)
+        active = x.new_empty(plan.active, dtype=torch.float64) if has_no_values(x) else statistics(plan, memory)
         return *results, active
 
     def backward(self, scan: Scan, gradients: OutputGradients, norm: NormSums | None = None) -> Gradients:
@@ -83,12 +81,9 @@ class CpuBackend:
             raise RuntimeError(f"backend 'cpu' cannot run here: {reason}")
 
 
-def _plan(scan: Scan) -> NeuronPlan:
-    """For an x with elements and dense steps."""
+def _plan(scan: Scan) -> Plan:
     x, u0, v, a, call, _ = scan
-    per_u0 = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
-    kinds = per_u0, int(v.numel() > 1), int(a.numel() > 1)
-    return neuron_plan((x.shape, x.stride(), x.dtype), call, kinds, 0, (LinkRange(), LinkRange()))
+    return plan_for((x.shape, x.stride(), x.dtype), call, u0.shape, v.shape, a.shape)
 
 
 def _forward_of_nothing(scan: Scan) -> Forwarded:

@@ -17,35 +17,15 @@ from torch import Tensor
 
 from steadyspike.core.torch_private import count_change
 from steadyspike.kernels.library import LIBRARY, load_library
-from steadyspike.kernels.scan.contract import Affine, Call, Gradients, NormSums
-from steadyspike.kernels.scan.cpu.abi import (
-    MEMORY_FIELDS,
-    AffineStruct,
-    BackwardStruct,
-    ForwardStruct,
-    ScanStruct,
-    packer,
-)
-from steadyspike.kernels.scan.cpu.scan_plan import ScanPlan, plan_for
+from steadyspike.kernels.scan.contract import Affine, Gradients, NormSums
+from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, pack_backward, pack_forward
+from steadyspike.kernels.scan.cpu.plan import Plan
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
 
 _NAMES = ("steadyspike_neuron_forward", "steadyspike_neuron_backward", "steadyspike_neuron_abi")
-LEAST_SLOPE = 2.0**-10  # minimum slope of V and 1/tau as functions of their parameters, in gradients
 _STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 _MOVED, _OUTSIDE = 3, 4  # NeuronStatus of csrc/neuron/neuron_abi.h
-_pointer, _int, _double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-
-_LINKS = [(name, _int) for name in ("v_link", "a_link")]
-_LINKS += [(name, _double) for name in ("v_low", "v_high", "a_low", "a_high", "least_slope")]  # type: ignore[misc]
-_AROUND = [(name, _pointer) for name in ("k", "w", "u0", "mean")]
-_AROUND += [(name, _double) for name in ("start", "momentum")]  # type: ignore[misc]
-_pack_links = packer(_LINKS).pack
-_pack_forward = packer([*MEMORY_FIELDS, *ForwardStruct._fields_, *_AROUND]).pack
-_pack_backward = packer([*MEMORY_FIELDS, *BackwardStruct._fields_, *_AROUND[:2]]).pack
-_EIGHTS = 8 * len(_LINKS) + ctypes.sizeof(ScanStruct)
-_ABI = (_EIGHTS + ctypes.sizeof(ForwardStruct) + 8 * len(_AROUND)) * 10000
-_ABI += _EIGHTS + ctypes.sizeof(BackwardStruct) + 16 + 2 * 100000000  # NEURON_VERSION 2
 
 
 class Start(NamedTuple):
@@ -57,54 +37,6 @@ class Start(NamedTuple):
     mean: Tensor | None
     value: float = 0.0
     momentum: float = 0.0
-
-
-class LinkRange(NamedTuple):
-    """How C++ computes a constant's slope: the code of its function, and its parameter's range; 0 if it is fixed."""
-
-    code: int = 0
-    low: float = 0.0
-    high: float = 0.0
-
-
-class NeuronPlan(NamedTuple):
-    """The values that calls of the same shape share.
-
-    scan, call: of the scan alone
-    fixed: the C struct without its addresses
-    memory: allocates a block for MP-Init's statistics; if U[0] is not a tensor, its ``numbers`` begin at byte ``u0``
-    dense: x has the strides of a new tensor
-    """
-
-    scan: ScanPlan
-    call: Call
-    fixed: bytes
-    memory: Callable[[], ctypes.Array[Any]]
-    u0: int
-    numbers: int
-    dense: bool
-
-
-def neuron_plan(
-    x: tuple[torch.Size, tuple[int, ...], torch.dtype],
-    call: Call,
-    kinds: tuple[int, int, int],
-    own_start: int,
-    ranges: tuple[LinkRange, LinkRange],
-) -> NeuronPlan:
-    """Builds a plan.
-
-    x: its shape, strides (with dense steps) and dtype
-    kinds: of U[0], V and a, see csrc/scan/abi.h
-    own_start: how many numbers U[0] has if C++ makes it, otherwise 0
-    ranges: of V and a
-    """
-    scan = plan_for(*x, call, kinds)
-    v, a = ranges
-    links = _pack_links(v.code, a.code, v.low, v.high, a.low, a.high, LEAST_SLOPE)
-    statistics = math.prod(scan.active)
-    memory = _double * (statistics + own_start)
-    return NeuronPlan(scan, call, links + scan.settings, memory, 8 * statistics, own_start, x[1] == scan.strides)
 
 
 # V and a, and the parameters from which they come; None for a fixed one, or if C++ need not check it. This and the
@@ -135,7 +67,7 @@ def why_no_library(path: Path = LIBRARY) -> str | None:
     library = load_library(_NAMES, path)
     if isinstance(library, str):
         return library
-    if library.steadyspike_neuron_abi() == _ABI:
+    if library.steadyspike_neuron_abi() == ABI:
         return None
     return f"{path.name} was built from another version of the sources; reinstall steadyspike"
 
@@ -157,7 +89,7 @@ def _affine_struct(x: Tensor, affine: Affine) -> AffineStruct:
 
 
 def neuron_forward(
-    plan: NeuronPlan,
+    plan: Plan,
     x: Tensor,
     constants: RunConstants,
     start: Start | Tensor | None,
@@ -173,16 +105,16 @@ def neuron_forward(
 
     start: U[0], or its source; a mean is updated
 
-    memory: `NeuronPlan.memory`, filled with the statistics and U[0]
+    memory: `Plan.memory`, filled with the statistics and U[0]
     words: filled with the spikes
 
     Returns None if a parameter is out of its range; then nothing was computed.
     """
     v, a, k, w = constants
-    scan, active = plan.scan, ctypes.addressof(memory)
-    out = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, scan.strides)
-    u = x.new_empty_strided(scan.step, scan.step_strides, dtype=scan.compute) if potential else None
-    m = x.new_empty_strided(x.shape, scan.strides, dtype=scan.compute) if plan.call.membrane else None
+    active = ctypes.addressof(memory)
+    out = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, plan.strides)
+    u = x.new_empty_strided(plan.step, plan.step_strides, dtype=plan.compute) if potential else None
+    m = x.new_empty_strided(x.shape, plan.strides, dtype=plan.compute) if plan.call.membrane else None
     if type(x) is not Tensor and has_no_values(x):
         return out, u, m
     # C++ computes U[0] into the block of the statistics; otherwise it reads the tensor of the caller.
@@ -196,7 +128,7 @@ def neuron_forward(
     # The order is that of the C struct. An address of 0 means that the tensor is not used.
     status = build.functions[0](
         plan.fixed
-        + _pack_forward(
+        + pack_forward(
             x.data_ptr(),
             u0,
             v.data_ptr(),
@@ -232,18 +164,18 @@ def neuron_forward(
     return out, u, m
 
 
-def start_tensor(plan: NeuronPlan, memory: ctypes.Array[Any]) -> Tensor:
+def start_tensor(plan: Plan, memory: ctypes.Array[Any]) -> Tensor:
     """Returns the U[0] from which a forward started, if that was not a tensor."""
-    return torch.frombuffer(memory, dtype=plan.scan.compute, count=plan.numbers, offset=plan.u0)
+    return torch.frombuffer(memory, dtype=plan.compute, count=plan.numbers, offset=plan.u0)
 
 
-def statistics(plan: NeuronPlan, memory: ctypes.Array[Any]) -> Tensor:
+def statistics(plan: Plan, memory: ctypes.Array[Any]) -> Tensor:
     """Returns MP-Init's statistics of a forward, `ScanResult.active`."""
-    return torch.frombuffer(memory, dtype=torch.float64, count=math.prod(plan.scan.active)).view(plan.scan.active)
+    return torch.frombuffer(memory, dtype=torch.float64, count=math.prod(plan.active)).view(plan.active)
 
 
 def neuron_backward(
-    plan: NeuronPlan,
+    plan: Plan,
     x: Tensor,
     constants: RunConstants,
     u0: Any,
@@ -261,7 +193,7 @@ def neuron_backward(
     norm: filled during the scan
     """
     v, a, k, w = constants
-    dx = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, plan.scan.strides)
+    dx = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, plan.strides)
     du0 = torch.empty_like(u0) if needs[0] else None
     dv = torch.empty_like(v) if needs[1] else None
     da = torch.empty_like(a) if needs[2] else None
@@ -272,7 +204,7 @@ def neuron_backward(
     # As in the forward: the order of the C struct, and 0 for a tensor that is not used.
     status = build.functions[1](
         plan.fixed
-        + _pack_backward(
+        + pack_backward(
             x.data_ptr(),
             ctypes.addressof(u0) + plan.u0 if plan.numbers else u0.data_ptr(),
             v.data_ptr(),
