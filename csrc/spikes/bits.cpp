@@ -95,7 +95,7 @@ int64_t pack_all(const void* from, int64_t n, const Levels& levels, uint64_t* wo
 }
 
 template <class E>
-void unpack_all(const uint64_t* words, int64_t n, const Levels& levels, void* to, int64_t threads) {
+int64_t unpack_all(const uint64_t* words, int64_t n, const Levels& levels, void* to, int64_t threads) {
     E* x = static_cast<E*>(to);
     for_blocks<E>(n, levels, threads, [&](int64_t i0, int64_t length, const E* level) {
         if (length == BLOCK) return unpack(words + i0 / WORD, level, x + i0);
@@ -105,6 +105,7 @@ void unpack_all(const uint64_t* words, int64_t n, const Levels& levels, void* to
         unpack(packed, level, tail);
         std::memcpy(x + i0, tail, size_t(length) * sizeof(E));
     });
+    return 0;
 }
 
 template <class E>
@@ -144,16 +145,19 @@ STEADYSPIKE_CLONES int64_t count_bits(const uint64_t* words, int64_t n) {
     return sum;
 }
 
+// Calls f with an unsigned integer of `size` bytes; returns -1 for any other size.
+template <class F>
+int64_t for_size(int64_t size, F f) {
+    return size == 2 ? f(uint16_t()) : size == 4 ? f(uint32_t()) : size == 8 ? f(uint64_t()) : -1;
+}
+
 }  // namespace
 
 extern "C" {
 
 // The index of the first element that is not 0, or n; -1 for a bad argument.
 STEADYSPIKE_EXPORT int64_t steadyspike_bits_first(const void* x, int64_t n, int64_t size) {
-    if (size == 2) return first_not_zero<uint16_t>(x, n);
-    if (size == 4) return first_not_zero<uint32_t>(x, n);
-    if (size == 8) return first_not_zero<uint64_t>(x, n);
-    return -1;
+    return for_size(size, [=](auto e) { return first_not_zero<decltype(e)>(x, n); });
 }
 
 // Counts the set bits in each of `rows` rows of `words` words.
@@ -168,10 +172,7 @@ STEADYSPIKE_EXPORT int64_t steadyspike_bits_differ(const void* x, int64_t n, int
     if (n < 0 || n % WORD != 0 || channels < 1 || inner < 1) return -1;
     const Levels levels{channels, inner, values};
     const int64_t words = n / WORD, looks = words == 0 ? 0 : samples;
-    if (size == 2) return sample_differs<uint16_t>(x, words, levels, bits, looks);
-    if (size == 4) return sample_differs<uint32_t>(x, words, levels, bits, looks);
-    if (size == 8) return sample_differs<uint64_t>(x, words, levels, bits, looks);
-    return -1;
+    return for_size(size, [&](auto e) { return sample_differs<decltype(e)>(x, words, levels, bits, looks); });
 }
 
 // size: bytes per element, 2, 4 or 8; words: (n + 63) / 64. Returns 1 if an element is neither 0 nor its level, -1 for
@@ -180,20 +181,13 @@ STEADYSPIKE_EXPORT int64_t steadyspike_bits_pack(const void* x, int64_t n, int64
                                                  int64_t channels, int64_t inner, uint64_t* words, int64_t threads) {
     if (n < 0 || channels < 1 || inner < 1) return -1;
     const Levels levels{channels, inner, values};
-    if (size == 2) return pack_all<uint16_t>(x, n, levels, words, threads);
-    if (size == 4) return pack_all<uint32_t>(x, n, levels, words, threads);
-    if (size == 8) return pack_all<uint64_t>(x, n, levels, words, threads);
-    return -1;
+    return for_size(size, [&](auto e) { return pack_all<decltype(e)>(x, n, levels, words, threads); });
 }
 
 STEADYSPIKE_EXPORT int64_t steadyspike_bits_unpack(const uint64_t* words, int64_t n, int64_t size, const void* values,
                                                    int64_t channels, int64_t inner, void* x, int64_t threads) {
     if (n < 0 || channels < 1 || inner < 1) return -1;
     const Levels levels{channels, inner, values};
-    if (size == 2) unpack_all<uint16_t>(words, n, levels, x, threads);
-    else if (size == 4) unpack_all<uint32_t>(words, n, levels, x, threads);
-    else if (size == 8) unpack_all<uint64_t>(words, n, levels, x, threads);
-    else return -1;
-    return 0;
+    return for_size(size, [&](auto e) { return unpack_all<decltype(e)>(words, n, levels, x, threads); });
 }
 }

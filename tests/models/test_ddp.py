@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from steadyspike.kernels.conv import function
-from steadyspike.kernels.conv.call import conv_library
-from tests.kernels.built import ALWAYS
+from tests.kernels.built import ALWAYS, MISSING, needs_kernel
 from tests.models.members import TINY, clip, member
 from tests.together import in_two_processes
 
 NETWORKS = [name for name in TINY if "former" in name or name.split("_")[0] in ("sdt", "cnn7", "ms")]
-EVENTS = not isinstance(conv_library(), str)
 
 
 def batch(name: str, rank: int | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -59,7 +57,7 @@ def by_events(name: str, rank: int | None) -> tuple[dict[str, Tensor], int]:
 
 def results(name: str, rank: int | None) -> dict[str, Any]:
     actual: dict[str, Any] = {"float64": trained(name, rank, 3, torch.float64)}
-    if EVENTS:
+    if MISSING is None:
         actual["events"], actual["ran"] = by_events(name, rank)
     return actual
 
@@ -82,7 +80,7 @@ def test_three_steps_of_two_processes_equal_those_of_one(two_processes: list[dic
             torch.testing.assert_close(got[name]["float64"][key], value, rtol=1e-7, atol=1e-9, msg=key)
 
 
-@pytest.mark.skipif(not EVENTS, reason="the C++ extension is not built")
+@needs_kernel
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_step_by_events_of_two_processes_equals_that_of_one(two_processes: list[dict[str, Any]], name: str) -> None:
     want, ran = by_events(name, None)

@@ -19,11 +19,11 @@ from steadyspike.kernels.conv import function
 from steadyspike.models import SpikingNet
 from steadyspike.nn.factory import Site
 from steadyspike.train.build.build_network import recompute_blocks
+from tests.kernels.built import ALWAYS, needs_kernel
 from tests.models.members import clip, member
-from tests.models.test_ddp import ALWAYS, EVENTS
 from tests.together import in_two_processes
 
-pytestmark = pytest.mark.skipif(not EVENTS, reason="the C++ extension is not built")
+pytestmark = needs_kernel
 # A norm on the shortcut; a sum of spikes; a sum of membranes' currents; attention.
 NETWORKS = ("resnet19_tiny", "sew_resnet34_tiny", "ms_resnet_tiny", "spikformer_tiny")
 WAYS = ("events", "save_memory", "checkpointing", "save_memory and checkpointing")

@@ -127,9 +127,9 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
     return seen
 
 
-def find_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
+def find_spikes(x: Tensor) -> PackedSpikes | None:
     """Does the same as `pack_spikes`, without reading every value if the scan has stored a note."""
-    return known_spikes(x) or pack_spikes(x, level)
+    return known_spikes(x) or pack_spikes(x)
 
 
 class _Looks:

@@ -11,23 +11,12 @@ from torch import Tensor
 from steadyspike.kernels.library import load_library
 from steadyspike.kernels.sizes_only import has_no_values
 
-_FUNCTIONS = tuple(f"steadyspike_bits_{name}" for name in ("pack", "unpack", "first", "count", "differ"))
 SAMPLES = 32  # the number of words that are compared with their elements, 64 each
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
-_VALUES = (
-    _pointer,
-    _int,
-    _int,
-    _pointer,
-    _int,
-    _int,
-    _pointer,
-    _int,
-)  # x, n, size, level, levels, inner, words, number
-_ARGUMENTS = {
-    "pack": _VALUES,
-    "unpack": _VALUES,
-    "differ": _VALUES,
+# x, n, size, level, levels, inner, words, number
+_VALUES = (_pointer, _int, _int, _pointer, _int, _int, _pointer, _int)
+_ARGUMENTS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("pack", "unpack", "differ"), _VALUES),
     "first": (_pointer, _int, _int),
     "count": (_pointer, _int, _int, _pointer),
 }
@@ -35,7 +24,7 @@ _ARGUMENTS = {
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    library = load_library(_FUNCTIONS)
+    library = load_library([f"steadyspike_bits_{name}" for name in _ARGUMENTS])
     if isinstance(library, str):
         return None
     for name, types in _ARGUMENTS.items():
@@ -57,7 +46,7 @@ def pack_words(x: Tensor, level: Tensor, inner: int) -> Tensor | None:
     steps, n = x.shape
     words = torch.empty((steps, -(-n // 64)), dtype=torch.int64, device="cpu")
     rows = [(x, words)] if n % 64 == 0 and x.stride(0) == n else zip(x, words)
-    return None if any(_call(_FUNCTIONS[0], a.data_ptr(), a, level, inner, b.data_ptr()) for a, b in rows) else words
+    return None if any(_call("pack", a.data_ptr(), a, level, inner, b.data_ptr()) for a, b in rows) else words
 
 
 def unpack_words(words: Tensor, n: int, level: Tensor, inner: int) -> Tensor:
@@ -67,7 +56,7 @@ def unpack_words(words: Tensor, n: int, level: Tensor, inner: int) -> Tensor:
         return x
     rows = [(x, words)] if n % 64 == 0 else zip(x, words)
     for a, b in rows:
-        _call(_FUNCTIONS[1], b.data_ptr(), a, level, inner, a.data_ptr())
+        _call("unpack", b.data_ptr(), a, level, inner, a.data_ptr())
     return x
 
 
@@ -107,7 +96,7 @@ def _call(name: str, source: int, x: Tensor, level: Tensor, inner: int, target: 
     library = _library()
     assert library is not None and level.is_contiguous() and level.dtype == x.dtype
     memory = (source, x.numel(), x.element_size(), level.data_ptr(), level.numel(), inner, target)
-    status = getattr(library, name)(*memory, torch.get_num_threads())
+    status = getattr(library, f"steadyspike_bits_{name}")(*memory, torch.get_num_threads())
     if status < 0:
-        raise RuntimeError(f"the C++ function {name} got an argument that is out of range")
+        raise RuntimeError(f"the C++ function steadyspike_bits_{name} got an argument that is out of range")
     return status
