@@ -14,9 +14,8 @@
 #endif
 
 #include "cache.h"
-#include "isa.h"
 #include "task.h"
-#include "threads.h"
+#include "units.h"
 #include "window.h"
 
 #if defined(STEADYSPIKE_X86)
@@ -37,10 +36,6 @@ const ChunkFunctions* const CHUNKS[] = {
     &steadyspike_chunks_avx2, &steadyspike_chunks_avx512,
 #endif
 };
-
-const ChunkFunctions& chunks_for(const Scan& scan) {
-    return *CHUNKS[scan.isa < 0 ? steadyspike_isas() - 1 : scan.isa];
-}
 
 bool in(int64_t value, int64_t end) { return 0 <= value && value < end; }
 
@@ -78,20 +73,18 @@ int64_t stream_bytes() {
     return share > 0 && share < STREAM_BYTES ? share : STREAM_BYTES;
 }
 
-int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
-
 // sums: of the backward, which keeps a copy of them if it has several tiles; 0 for the forward.
 Plan make_plan(const Scan& scan, int64_t rows, int64_t sums, bool fast) {
     Plan plan{};
-    plan.tiles = (scan.steps + TILE - 1) / TILE;
-    plan.chunk = (scan.n + MAX_CHUNKS - 1) / MAX_CHUNKS;
+    plan.tiles = ceil(scan.steps, TILE);
+    plan.chunk = ceil(scan.n, MAX_CHUNKS);
     if (plan.chunk * scan.steps < CHUNK_WORK) plan.chunk = CHUNK_WORK / scan.steps;
-    if (plan.chunk < CHUNK_PER_CHANNEL * scan.channels) plan.chunk = CHUNK_PER_CHANNEL * scan.channels;
+    plan.chunk = larger(plan.chunk, CHUNK_PER_CHANNEL * scan.channels);
     plan.fast = fast && scan.dtype != F64 && scan.reset == SOFT && scan.detach == KEEP && scan.decay_input;
     const bool in_place = plan.fast && (scan.dtype == F32 || scan.dtype == BF16) && !scan.affine && scan.channels == 1;
     plan.block = in_place && plan.chunk >= LARGE_BLOCK ? LARGE_BLOCK : BLOCK;
-    plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
-    plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
+    plan.chunk = ceil(larger(plan.chunk, 1), plan.block) * plan.block;
+    plan.chunks = ceil(scan.n, plan.chunk);
     plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= stream_bytes();
     plan.scratch = (rows + (sums ? plan.tiles : 0)) * (plan.block + ROW_GAP) * (scan.dtype == F64 ? 8 : 4) + 8 * sums;
     return plan;
@@ -205,7 +198,7 @@ int64_t forward(const Scan& scan, const Forward& io) {
     const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, 0, table.ordinary && !io.m), table.pointers()};
     std::vector<double> sums;
     const int64_t bit_sums = io.bits ? scan.steps + 1 : 0;
-    const int64_t status = run(task, chunks_for(scan).forward[sizeof(R) == 4], 2 * scan.channels + bit_sums, sums);
+    const int64_t status = run(task, for_isa(CHUNKS, scan.isa).forward[sizeof(R) == 4], 2 * scan.channels + bit_sums, sums);
     if (status != OK) return status;
     const int64_t kind = io.channelwise ? CHANNEL : SCALAR, width = io.channelwise ? scan.channels : 1;
     store<double>(sums.data(), scan.channels, kind, io.active);
@@ -226,7 +219,7 @@ int64_t backward(const Scan& scan, const Backward& io) {
     const Plan plan = make_plan(scan, BACKWARD_ROWS, count, fast);
     const BackwardTask task{scan, io, plan, table.pointers(), shape, usual, count};
     std::vector<double> sums;
-    const int64_t status = run(task, chunks_for(scan).backward[sizeof(R) == 4], count, sums);
+    const int64_t status = run(task, for_isa(CHUNKS, scan.isa).backward[sizeof(R) == 4], count, sums);
     if (status != OK) return status;
     store<R>(sums.data(), scan.channels, scan.v_kind, io.dv, io.v_slope);
     store<R>(sums.data() + scan.channels, scan.channels, scan.a_kind, io.da, io.a_slope);
