@@ -95,7 +95,6 @@ def plan_for(
     _, _, reset, detach, _, decay_input = call.codes
     common = reset == RESETS["soft"] and detach == DETACHES["none"] and decay_input and not call.membrane
     bits = bool(common) and shape.numel() >= LEAST_FOR_BITS and n % 64 == 0 and dtype != torch.float64
-    return Plan(
-        *(call, fixed, ctypes.c_double * (statistics + numbers), 8 * statistics, numbers),
-        *(torch.promote_types(dtype, torch.float32), (n, *inside), strides[0] == n, step, inside, active, bits),
-    )
+    memory, start = ctypes.c_double * (statistics + numbers), 8 * statistics
+    compute, new = torch.promote_types(dtype, torch.float32), (n, *inside)
+    return Plan(call, fixed, memory, start, numbers, compute, new, strides == new, step, inside, active, bits)
