@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from steadyspike.analysis.gpu.step_time import BANDWIDTH_SHARE, FLOP_SHARE, step
 from steadyspike.models import model_registry
 from steadyspike.nn.time import Folded
 from steadyspike.train import load_recipe
+from steadyspike.train.recipe import RecipeError
 
 # Published for an RTX 4090 in milliseconds. LIF: SpikingJelly's Triton kernel, fp16, 4.19 million neurons, forward and
 # backward. SEW-ResNet-18 of SpikingJelly: T = 4, 224 pixels, bf16, batch 112 (its pull requests 740 and 753).
@@ -118,6 +120,24 @@ def test_a_batch_that_does_not_fit_is_split():
     assert "accumulate 2 passes" in str(tight) and "not included" in str(tight)
 
 
+def test_a_batch_that_cannot_be_divided_is_an_error_as_in_training():
+    with pytest.raises(RecipeError, match="64 must be a multiple of 3"):
+        plan(load_recipe("cifar100-resnet19-t4"), "4090", cards=3)
+
+
+def test_a_recipe_that_accumulates_has_smaller_passes():
+    whole, split = (plan(load_recipe("tiny", [f"train.accumulate={n}"]), "a100") for n in (1, 4))
+    assert split.batch == whole.batch // 4 and split.passes == 4 and split.step.memory < whole.step.memory
+    assert "each of 4 passes of a step: " in str(split)
+    assert whole.hours is not None and split.hours is not None and split.hours > whole.hours  # more launches
+
+
+def test_a_network_of_which_no_sample_fits(monkeypatch):
+    monkeypatch.setitem(CARDS, "3090", replace(card("3090"), memory=0.1))
+    huge = plan(load_recipe("cifar100-resnet19-t4"), "3090")
+    assert huge.largest_batch == 0 and huge.hours is None and "not even one sample fits" in str(huge)
+
+
 def test_small_predictions_are_not_shown_as_zero():
     shown = str(plan(load_recipe("tiny"), "h100"))
     step = next(line for line in shown.splitlines() if line.startswith("step:"))
@@ -130,5 +150,6 @@ def test_faster_cards_take_less_time(sew18):
 
 
 def test_an_unknown_card_names_the_known_ones():
+    assert card("A100") is CARDS["a100"]
     with pytest.raises(ValueError, match="4090"):
         card("4070")

@@ -10,9 +10,20 @@ from pathlib import Path
 import pytest
 import torch
 
+from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, kernel_code
-from steadyspike.kernels.scan.triton.backend import TritonBackend
-from steadyspike.kernels.scan.triton.launch import CONFIGS, SLOT, Tiles, plan_segments, plan_tiles
+from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
+from steadyspike.kernels.scan.triton.backend import TritonBackend, backward_launch
+from steadyspike.kernels.scan.triton.launch import (
+    BACKWARD_WORDS,
+    CONFIGS,
+    SLOT,
+    Tiles,
+    plan_segments,
+    plan_tiles,
+    register_limit,
+    register_need,
+)
 from tests.kernels.scan_cases import TUNED, Case, check_against_reference, few_specs, parameter_cases, size_cases
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +112,25 @@ class TestPlans:
             assert steps <= most
             assert (segments - 1) * steps < timesteps <= segments * steps
             assert (segments == 1) == (timesteps <= most)
+
+    @pytest.mark.parametrize("config", CONFIGS)
+    def test_the_limit_of_registers_takes_no_block_from_a_card(self, config: tuple[int, int]) -> None:
+        threads = 32 * config[1]
+        for words in (*BACKWARD_WORDS[0], *BACKWARD_WORDS[1]):
+            need, limit = register_need(words, *config), register_limit(words, *config)
+            assert limit % 8 == 0 or limit == 255
+            assert threads * limit <= 65536
+            if need <= 255:
+                assert limit >= need and 65536 // (threads * limit) == 65536 // (threads * need)
+
+    def test_amd_gets_no_limit_of_registers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("triton")
+        x = torch.empty(4, 2, 3, 5, device="meta")
+        one = torch.empty(1, device="meta")
+        launch, _ = backward_launch(Scan(x, one, one, one, Call.of(ScanSpec())), OutputGradients(x), x, None)
+        assert "maxnreg" in launch.options(*launch.fixed)
+        monkeypatch.setattr(torch.version, "hip", "6.4")
+        assert "maxnreg" not in launch.options(*launch.fixed)
 
     def test_every_surrogate_has_constants(self) -> None:
         from steadyspike.kernels.scan.triton.surrogate import surrogate_constants

@@ -231,8 +231,8 @@ def test_tuning_leaves_no_trace(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
     want = run_on(TritonBackend(), case, inputs)
     tuned = triton_launch._tuned.__wrapped__
 
-    def with_bench(kernel, key):  # type: ignore[no-untyped-def]
-        tuner = tuned(kernel, key)
+    def with_bench(*args):  # type: ignore[no-untyped-def]
+        tuner = tuned(*args)
         tuner._do_bench = bench
         return tuner
 

@@ -411,6 +411,82 @@ def test_autocast_computes_in_float32() -> None:
     assert norm.weight.grad.dtype == norm.running_mean.dtype == torch.float32
 
 
+class Own(nn.Module):
+    """Norms and neurons that are called in a way of a user's own; ``calls`` are the operators expected in a forward."""
+
+    def __init__(self, call: Any, shape: tuple[int, ...] = (3, 2, 3, 4), calls: int = 1, channels: int = 3) -> None:
+        super().__init__()
+        self.call, self.shape, self.expected = call, shape, calls
+        self.norms = nn.ModuleList(TDBN(channels) for _ in range(2))
+        self.neurons = nn.ModuleList(ss.LIF(0.6) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.call(x, *self.norms, *self.neurons)
+        assert isinstance(out, Tensor)
+        return out
+
+
+def _frozen(x: Tensor, n: nn.Module, o: Any, f: nn.Module, g: nn.Module) -> Tensor:
+    return norm_neuron(n.eval(), f, x)
+
+
+def _frozen_beside(x: Tensor, n: nn.Module, o: Any, f: nn.Module, g: nn.Module) -> Tensor:
+    return norm_neuron(n, f, x, Normed(o.eval(), 2 * x))
+
+
+def _changed(x: Tensor, n: nn.Module, o: nn.Module, f: nn.Module, g: nn.Module) -> Tensor:
+    return norm_neuron(n, f, x).mul_(2.0)
+
+
+# Nothing in them is a convolution; a norm that is frozen next to one that trains is computed before the scan.
+OWN = {
+    "norm of the input": Own(lambda x, n, o, f, g: norm_neuron(n, f, x), (7, 2, 3)),
+    "one image axis, T = 19": Own(lambda x, n, o, f, g: norm_neuron(n, f, x), (19, 2, 3, 2)),
+    "a neuron called twice": Own(lambda x, n, o, f, g: norm_neuron(o, f, norm_neuron(n, f, x) + x), calls=2),
+    "a norm called twice": Own(lambda x, n, o, f, g: norm_neuron(n, g, norm_neuron(n, f, x) + x), calls=2),
+    "a norm as its own shortcut": Own(lambda x, n, o, f, g: norm_neuron(n, f, x, Normed(n, 2 * x))),
+    "the input as shortcut": Own(lambda x, n, o, f, g: norm_neuron(n, f, x, x)),
+    "two norms of the input": Own(lambda x, n, o, f, g: norm_neuron(n, f, x, Normed(o, x))),
+    "concatenated": Own(lambda x, n, o, f, g: norm_neuron(n, f, torch.cat([x, x * x], 2)), channels=6),
+    "a part of the channels": Own(lambda x, n, o, f, g: norm_neuron(n, f, x[:, :, 1:]), (3, 2, 4, 4)),
+    "an image for all steps": Own(lambda x, n, o, f, g: norm_neuron(n, f, x.expand(4, -1, -1, -1)), (1, 2, 3, 4)),
+    "a shortcut for all steps": Own(lambda x, n, o, f, g: norm_neuron(n, f, x, x[:1].expand(3, -1, -1, -1))),
+    "batch first": Own(lambda x, n, o, f, g: norm_neuron(n, f, x.transpose(0, 1)), (2, 3, 3, 4)),
+    "its input is read elsewhere": Own(lambda x, n, o, f, g: norm_neuron(n, f, x) * x + x.sin()),
+    "a frozen norm": Own(_frozen),
+    "a frozen norm beside one that trains": Own(_frozen_beside, calls=0),
+    "a shortcut that is broadcast": Own(lambda x, n, o, f, g: norm_neuron(n, f, x, x[:1]), calls=0),
+    "parts of a window": Own(lambda x, n, o, f, g: torch.cat([norm_neuron(n, f, c) for c in x.split(2)]), calls=2),
+    "the output is changed in place": Own(_changed),
+}
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["", "watched"])
+@pytest.mark.parametrize("name", OWN)
+def test_networks_unlike_ours(name: str, watched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of networks that are put together in other ways than the registered ones, against the reference."""
+    from steadyspike.nn import fused_norm
+
+    torch.manual_seed(0)
+    model = copy.deepcopy(OWN[name]).double()
+    y = torch.randn(model.shape, dtype=torch.float64) * 1.5 + 0.5
+    calls: list[int] = []
+    original = fused_norm.operator_norm_neuron
+    monkeypatch.setattr(fused_norm, "operator_norm_neuron", lambda *a: calls.append(1) or original(*a))
+    by_backend = {}
+    for backend in ("triton", "reference"):
+        layers = copy.deepcopy(model)
+        seen: list[Tensor] = []
+        for neuron in layers.neurons:
+            neuron.backend = backend  # type: ignore[assignment]
+            if watched:
+                neuron.taps["u"] = Tap(lambda *a, seen=seen: seen.append(a[3].u.detach()), current=False)  # type: ignore
+        results = [step(layers, layers, y) for _ in range(2)][1]
+        by_backend[backend] = results | {f"U {i}": u for i, u in enumerate(seen)}
+    assert len(calls) == 2 * model.expected
+    assert_same(by_backend["triton"], by_backend["reference"])
+
+
 def test_second_derivatives_are_refused() -> None:
     model = build(Layer())
     y = torch.randn(3, 2, 3, 4, dtype=torch.float64, requires_grad=True)

@@ -467,6 +467,20 @@ def test_compile_fullgraph_takes_another_batch_size(backend, init):
         compiled(x).sum().backward()
 
 
+def test_compile_with_shapes_that_are_symbols_from_the_beginning():
+    torch._dynamo.reset()
+    lif = ss.LIF()
+    twin = copy.deepcopy(lif)
+    compiled = torch.compile(twin, fullgraph=True, backend="aot_eager", dynamic=True)
+    for batch in (6, 5):
+        x = current(4, batch, 5, seed=batch)
+        for layer, call in ((lif, lif), (twin, compiled)):
+            layer.zero_grad()
+            call(x).sum().backward()
+        for p, q in zip(lif.parameters(), twin.parameters(), strict=True):
+            torch.testing.assert_close(q.grad, p.grad)
+
+
 def test_compile_with_inductor():
     torch._dynamo.reset()
     lif = ss.LIF()

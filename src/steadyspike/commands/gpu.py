@@ -33,7 +33,7 @@ def kernels(
         raise typer.BadParameter(f"unknown type {dtype!r}; known: bfloat16, float16, float32", param_hint="--dtype")
     spilled = 0
     launches = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last)
-    with_extra = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last, extra=True)
+    with_extra = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last, shortcut="spikes")
     launches["backward, shortcut"] = with_extra["backward"]
     console.print(f"{'GPU':<16}{'kernel':<20}{'registers':>10}{'spilled':>9}{'shared':>8}{'occupancy':>11}")
     for target in TARGETS:

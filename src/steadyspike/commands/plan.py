@@ -25,7 +25,7 @@ def command(
     from steadyspike.analysis.gpu.plan import plan
     from steadyspike.train.recipe.load import load_recipe
 
-    if card not in CARDS:
+    if card.lower() not in CARDS:
         raise typer.BadParameter(f"unknown card {card!r}; known: {', '.join(CARDS)}", param_hint="--card")
     loaded = load_recipe(recipe, settings or [])
     prediction = plan(loaded, card, cards=cards, batch=batch, samples=samples, data_dir=data_dir)

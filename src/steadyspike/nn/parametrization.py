@@ -53,7 +53,7 @@ class Link:
         # torch.func cannot transform `_LinkedValue`; in this case torch differentiates the formula itself.
         if not raw.requires_grad or is_transformed():
             return self.limited(raw)
-        return _LinkedValue.apply(raw, self)
+        return _LinkedValue.apply(raw, self, self.low, self.high)
 
     def limited(self, raw: Tensor) -> Tensor:
         """Returns the constant of the parameter.
@@ -61,10 +61,6 @@ class Link:
         A parameter outside of its range is set to the end of the range first.
         """
         return self.forward(raw.clamp(self.low, self.high))
-
-    def pulled_back(self, grad: Tensor, raw: Tensor, value: Tensor) -> Tensor:
-        """The parameter's gradient from that of its constant ``value``, with a slope of at least `LEAST_SLOPE`."""
-        return grad * self.slope(raw.clamp(self.low, self.high), value).clamp_min(LEAST_SLOPE)
 
     def contains(self, raw: Tensor) -> bool:
         """Returns True if the whole parameter is in its range; for tensors on the CPU.
@@ -106,18 +102,27 @@ class Link:
 
 
 class _LinkedValue(torch.autograd.Function):
-    """`Link.forward` of the limited parameter, with a slope of at least `LEAST_SLOPE` in the backward pass."""
+    """`Link.forward` of the parameter limited to low and high, with a slope of at least `LEAST_SLOPE` in the backward.
+
+    low and high are arguments, and the slope is written as a number, because a backward that torch.compile traces with
+    dynamic shapes supports no numbers that are attributes or globals.
+    """
 
     @staticmethod
-    def forward(ctx, raw: Tensor, link: Link) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.link = link
+    def forward(ctx, raw: Tensor, link: Link, low: float, high: float) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.link, ctx.range = link, (low, high)
         ctx.save_for_backward(raw)
-        return link.limited(raw)
+        return link.forward(raw.clamp(low, high))
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[no-untyped-def]
         (raw,) = ctx.saved_tensors
-        return ctx.link.pulled_back(grad, raw, ctx.link.limited(raw)), None
+        inside = raw.clamp(*ctx.range)
+        slope = ctx.link.slope(inside, ctx.link.forward(inside))
+        return grad * slope.clamp_min(2.0**-10), None, None, None
+
+
+assert LEAST_SLOPE == 2.0**-10
 
 
 def k_from_threshold(threshold: float) -> float:

@@ -39,7 +39,8 @@ CARDS = {
 
 
 def card(name: str) -> Card:
-    """Returns the card of that name; raises ValueError with the known names otherwise."""
+    """Returns the card of that name, in small or large letters; raises ValueError with the known names otherwise."""
+    name = name.lower()
     if name not in CARDS:
         raise ValueError(f"unknown card {name!r}; known: {', '.join(CARDS)}")
     return CARDS[name]

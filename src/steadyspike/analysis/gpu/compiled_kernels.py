@@ -21,7 +21,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.layout import compute_dtype, empty_steps
 from steadyspike.kernels.scan.contract import Affine, Call, OutputGradients, Scan
 from steadyspike.kernels.scan.triton.backend import backward_launch, forward_launch
-from steadyspike.kernels.scan.triton.launch import FIXED, OPTIONS, Launch
+from steadyspike.kernels.scan.triton.launch import FIXED, Launch
 from steadyspike.kernels.scan.triton.norm_backend import BLOCK, moments_launch, norm_gradient_launch
 
 
@@ -86,7 +86,9 @@ def compiled(launch: Launch, target: str, config: tuple[int, int] = FIXED) -> An
 
     to = TARGETS[target]
     kernel, card = launch.kernel, GPUTarget(to.backend, to.arch, to.lanes)
-    arguments = launch.arguments | {"BLOCK": config[0], "num_warps": config[1]} | OPTIONS
+    arguments = launch.arguments | launch.options(*config)
+    if to.backend == "hip":
+        arguments.pop("maxnreg", None)
     backend = make_backend(card)
     bind = create_function_from_signature(kernel.signature, kernel.params, backend)
     bound, specialization, extra = bind(**arguments)
@@ -128,10 +130,13 @@ def layer_launches(
     *,
     channels_last: bool = False,
     norm: bool = True,
-    extra: bool = False,
+    shortcut: str = "none",
     spec: ScanSpec | None = None,
 ) -> dict[str, tuple[Launch, tuple[int, int]]]:
-    """Returns every launch of a training step of one layer [T, 64, 128, 32, 32] with its (block, warps), by name."""
+    """Returns every launch of a training step of one layer [T, 64, 128, 32, 32] with its (block, warps), by name.
+
+    shortcut: "none", "spikes" (a tensor that is added to the current), or "norm" (with a norm of its own)
+    """
     spec = spec or ScanSpec()
     shape = (timesteps, 64, 32, 32, 128) if channels_last else (timesteps, 64, 128, 32, 32)
     x = torch.empty(shape, dtype=dtype, device="meta")
@@ -144,11 +149,12 @@ def layer_launches(
     like = empty_steps(x, dtype)
     affine = None
     if norm:
-        affine = Affine(per_channel(), per_channel(), like if extra else None)
+        extra = None if shortcut == "none" else like
+        affine = Affine(per_channel(), per_channel(), extra, per_channel() if shortcut == "norm" else None)
     scan = Scan(x, number, number, number, Call.of(spec, backend="triton"), affine)
     gradients = OutputGradients(like)
     forward, _ = forward_launch(scan, like, None, None)
-    backward, _ = backward_launch(scan, gradients, like, None, like if extra else None)
+    backward, _ = backward_launch(scan, gradients, like, None, None if shortcut == "none" else like)
     launches = {"forward": (forward, forward.fixed), "backward": (backward, backward.fixed)}
     if norm:
         launches["moments"] = (moments_launch(x)[0], BLOCK)

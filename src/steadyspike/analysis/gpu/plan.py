@@ -12,6 +12,7 @@ from steadyspike.analysis.gpu.cards import Card, card
 from steadyspike.analysis.gpu.step_costs import StepCosts, step_costs
 from steadyspike.analysis.gpu.step_time import SPREAD, StepTime, step_time
 from steadyspike.train.build.build_network import build_model
+from steadyspike.train.build.data import batch_per_process
 from steadyspike.train.build.dry_run import data_shape
 from steadyspike.train.recipe.schema import Recipe
 
@@ -27,16 +28,19 @@ _USABLE = 0.92  # the share of a card's memory that torch and the driver leave f
 class Plan:
     """A recipe on a number of cards of one kind; times are predictions, and `SPREAD` is their range.
 
-    batch: samples per card and step in the recipe
+    batch: samples of a forward pass on each card, by the recipe
+    accumulate: forward passes of an optimizer step, by the recipe
     largest_batch: the largest one that fits on a card
     samples: of an epoch, None if not known
-    flops, moved: arithmetic operations and bytes of one step of one card
+    step: of one card, as if it had one pass
+    flops: arithmetic operations of a pass on one card
     """
 
     card: Card
     cards: int
     precision: str
     batch: int
+    accumulate: int
     largest_batch: int
     epochs: int
     samples: int | None
@@ -49,8 +53,8 @@ class Plan:
 
     @property
     def passes(self) -> int:
-        """Returns the forward passes per optimizer step; more than one if the batch must be split to fit."""
-        return max(1, math.ceil(self.batch / max(1, self.largest_batch)))
+        """Returns the forward passes per optimizer step: those of the recipe, or more if its batch does not fit."""
+        return self.accumulate * max(1, math.ceil(self.batch / max(1, self.largest_batch)))
 
     @property
     def hours(self) -> float | None:
@@ -69,14 +73,19 @@ class Plan:
         total, card = self.step.total, self.card
         parts = {name: getattr(self.step, name) for name in ("synapses", "neurons", "norms", "other")}
         shares = ", ".join(f"{name} {value / total:.0%}" for name, value in parts.items())
-        fits = "" if self.fits else f"; the batch does not fit: accumulate {self.passes} passes"
+        fits = ""
+        if not self.largest_batch:
+            fits = "; not even one sample fits"
+        elif not self.fits:
+            fits = f"; the batch does not fit: accumulate {self.passes} passes"
+        step = "step" if self.accumulate == 1 else f"each of {self.accumulate} passes of a step"
         lines = [
             f"{self.cards} x {card.name}: {card.memory:.0f} GB, {card.bandwidth:.0f} GB/s, {self.precision} "
             f"{card.teraflops(self.precision):.0f} TFLOP/s (stated by the vendor)",
             f"memory: {self.step.memory / 1e9:.1f} GB for {self.batch} samples a card; largest batch "
             f"{self.largest_batch:,}{fits}",
-            f"step: {_short(total * 1e3)} ms ({_short(low * total * 1e3)} to {_short(high * total * 1e3)}): {shares}; "
-            f"{_short(self.flops / 1e12)} TFLOP",
+            f"{step}: {_short(total * 1e3)} ms ({_short(low * total * 1e3)} to {_short(high * total * 1e3)}): "
+            f"{shares}; {_short(self.flops / 1e12)} TFLOP",
         ]
         if self.hours is not None and self.kilowatt_hours is not None:
             lines.append(
@@ -104,14 +113,17 @@ def plan(
 ) -> Plan:
     """Predicts ``recipe`` on ``cards`` cards.
 
-    batch: samples per step over all cards
+    batch: samples per step over all cards, instead of the recipe's
     samples: of an epoch
+
+    Raises RecipeError if the batch cannot be divided equally, as training does.
     """
     if cards < 1:
         raise ValueError(f"the number of cards must be at least 1, got {cards}")
     on = card(card_name)
-    whole = recipe.data.batch_size if batch is None else batch
-    per_card = max(1, whole // cards)
+    if batch is not None:
+        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"batch_size": batch})})
+    per_card = batch_per_process(recipe, cards)
     classes, channels, size, static = data_shape(recipe, data_dir)
     with torch.device("meta"):
         model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
@@ -128,4 +140,5 @@ def plan(
     largest = max(0, int((_USABLE * on.memory * 1e9 - (two - 2 * each)) / each))
     sample_count = samples or recipe.data.train_samples or TRAIN_SAMPLES.get(recipe.data.name)
     step = step_time(counted, on, precision)
-    return Plan(on, cards, precision, per_card, largest, recipe.schedule.epochs, sample_count, step, 3 * counted.flops)
+    numbers = per_card, recipe.train.accumulate, largest, recipe.schedule.epochs, sample_count
+    return Plan(on, cards, precision, *numbers, step, 3 * counted.flops)

@@ -11,7 +11,15 @@ from torch import Tensor
 
 from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
 from steadyspike.kernels.scan.contract import Affine, AffineGradients, OutputGradients, Results, Scan
-from steadyspike.kernels.scan.triton.launch import FIXED, FIXED_SMALL, Launch, interpreting, plan_segments, plan_tiles
+from steadyspike.kernels.scan.triton.launch import (
+    BACKWARD_WORDS,
+    FIXED,
+    FIXED_SMALL,
+    Launch,
+    interpreting,
+    plan_segments,
+    plan_tiles,
+)
 
 OLDEST_TRITON = (3, 3)  # the first version with tuples in kernels, which hold a segment's steps in registers
 
@@ -178,9 +186,12 @@ def backward_launch(
         "STEPS": steps,
         "RAGGED": x.shape[0] % steps != 0,
     }
-    tight = affine is not None and (tiles.block_c > 1 or (affine.extra is not None and steps == 8))
-    fixed = FIXED_SMALL if tight else FIXED
-    return Launch(backward_kernel, tiles, arguments, ("size_class", "BLOCK_C", "STEPS"), fixed=fixed), partial
+    # If a program has several channels, every element has its own parameters.
+    with_extra, many = affine is not None and affine.extra is not None, tiles.block_c > 1
+    words = (BACKWARD_WORDS[with_extra][steps - 1] + (10 if many else 0)) * v.dtype.itemsize / 4
+    fixed = FIXED_SMALL if many or steps > 5 else FIXED
+    key = ("size_class", "BLOCK_C", "STEPS")
+    return Launch(backward_kernel, tiles, arguments, key, fixed=fixed, words=words), partial
 
 
 def _affine_arguments(affine: Affine | None) -> dict[str, object]:

@@ -21,12 +21,17 @@ SLOT = 256  # elements per partial sum, and the smallest block; math.SLOT
 # (block, warps) that the tuner tries. 4 elements per thread are one 16-byte access in float32, 8 in bfloat16.
 CONFIGS = ((256, 2), (256, 4), (512, 4), (1024, 4), (1024, 8), (2048, 8))
 FIXED = (512, 4)
-# Sizes for the backward of norm and neuron in channels_last, or with a shortcut over 8 steps. There 4 elements per
-# thread need more than the 255 registers of a thread on sm_90 or sm_100.
+# For the backward over more than 5 steps, or if a program has several channels: with 4 elements per thread it would
+# need so many registers that few threads run at a time.
 FIXED_SMALL = (256, 4)
 # Registers that the backward may use for a segment's x and U, per thread and element: 8 time steps of float32 or 4 of
-# float64. docs/kernels-gpu.md lists what the fixed sizes above spill.
+# float64.
 SEGMENT_BYTES = 64
+# What the backward keeps of an element over 1 to 8 steps, in words of 4 bytes: without and with an extra current. These
+# are the smallest numbers, with a little room, with which `register_limit` leads to no spill on any of five GPUs.
+BACKWARD_WORDS = ((6, 10, 14, 18, 22, 30, 36, 48), (6, 12, 18, 22, 28, 36, 42, 50))
+# Of an NVIDIA multiprocessor, and at most of one of its threads.
+REGISTERS, MOST = 65536, 255
 # Passed with every launch because Triton's default is about to change. Nothing depends on it, because the one
 # multiply-add that decides about spikes is written explicitly.
 OPTIONS = {"enable_fp_fusion": True}
@@ -111,12 +116,41 @@ def interpreting() -> bool:
     return not isinstance(forward_kernel, triton.JITFunction)
 
 
+def register_need(words: float, block: int, warps: int) -> int:
+    """Returns at most how many registers a thread of a kernel needs that keeps ``words`` of 4 bytes per element.
+
+    It is rounded up to a multiple of 8, in which a card hands them out.
+    """
+    return math.ceil((40 + words * block / (32 * warps)) / 8) * 8
+
+
+def register_limit(words: float, block: int, warps: int) -> int:
+    """Returns how many registers a thread may use.
+
+    Without a limit NVIDIA's assembler spills a register or two if one more block can then run at a time. It does not
+    with one. With this one as many blocks run at a time as with what the kernel needs.
+    """
+    blocks = max(1, REGISTERS // (32 * warps * register_need(words, block, warps)))
+    return min(MOST, REGISTERS // (32 * warps * blocks) // 8 * 8)
+
+
 @cache
-def _tuned(kernel: Any, key: tuple[str, ...]) -> Any:
+def _tuned(kernel: Any, key: tuple[str, ...], words: float | None) -> Any:
     import triton
 
-    configs = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in CONFIGS]
+    # A size that needs more registers than a thread can have is not tried: it would spill.
+    sizes = [(block, warps) for block, warps in CONFIGS if register_need(words or 0, block, warps) <= 256]
+    configs = [
+        triton.Config({"BLOCK": block}, num_warps=warps, **_limit(words, block, warps)) for block, warps in sizes
+    ]
     return triton.autotune(configs=configs, key=list(key))(kernel)
+
+
+def _limit(words: float | None, block: int, warps: int) -> dict[str, int]:
+    """Returns the limit of registers as an option of a launch; AMD's compiler has no such option."""
+    if words is None or torch.version.hip is not None:
+        return {}
+    return {"maxnreg": register_limit(words, block, warps)}
 
 
 @dataclass(frozen=True)
@@ -125,6 +159,7 @@ class Launch:
 
     programs: how many run; None for one per tile
     fixed: the (block, warps) that are used without tuning
+    words: what is live at a time, in words of 4 bytes per element; see `register_limit`. None: no limit of registers
     """
 
     kernel: Any
@@ -133,6 +168,11 @@ class Launch:
     tuning_key: tuple[str, ...]
     programs: int | None = None
     fixed: tuple[int, int] = FIXED
+    words: float | None = None
+
+    def options(self, block: int, warps: int) -> dict[str, Any]:
+        """Returns everything but the arguments that a launch with this size is compiled with."""
+        return {"BLOCK": block, "num_warps": warps, **OPTIONS, **_limit(self.words, block, warps)}
 
     def run(self, device: torch.device, fixed: tuple[int, int] | None = None) -> None:
         """Starts it on ``device``, with a tuned block size or with the given (block, warps).
@@ -147,8 +187,8 @@ class Launch:
         with on_device(device):
             if fixed is None:
                 grid = lambda meta: (self.tiles.programs(meta["BLOCK"]),)  # noqa: E731
-                _tuned(self.kernel, self.tuning_key)[grid](**self.arguments, **OPTIONS)
+                _tuned(self.kernel, self.tuning_key, self.words)[grid](**self.arguments, **OPTIONS)
             else:
                 block, warps = fixed
                 programs = self.programs or self.tiles.programs(block)
-                self.kernel[(programs,)](**self.arguments, BLOCK=block, num_warps=warps, **OPTIONS)
+                self.kernel[(programs,)](**self.arguments, **self.options(block, warps))
