@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,9 +33,10 @@ def kernels(
     if dtype not in ("bfloat16", "float16", "float32"):
         raise typer.BadParameter(f"unknown type {dtype!r}; known: bfloat16, float16, float32", param_hint="--dtype")
     spilled = 0
-    launches = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last)
-    with_extra = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last, shortcut="spikes")
-    launches["backward, shortcut"] = with_extra["backward"]
+    layer = partial(layer_launches, timesteps, getattr(torch, dtype), channels_last=channels_last)
+    launches = layer()
+    launches["backward, shortcut"] = layer(shortcut="spikes")["backward"]
+    launches["... with a norm"] = layer(shortcut="norm")["backward"]
     console.print(f"{'GPU':<16}{'kernel':<20}{'registers':>10}{'spilled':>9}{'shared':>8}{'occupancy':>11}")
     for target in TARGETS:
         for name, (launch, config) in launches.items():
@@ -98,9 +100,10 @@ def bench(
     about = {"device": device_name, "dtype": dtype, "small": small, "environment": environment()}
     output.write_text(json.dumps({"format": 1, **about, "rows": rows}, indent=1) + "\n")
     console.print(
-        f"\nwritten: {output}. It contains no names, and no paths except the command line. To share it, open an issue"
+        f"\nwritten: {output}. It contains no names, and no paths except the command line. To share it, open an issue of "
+        "the project and attach the file; it replaces the predictions of docs/kernels-gpu.md.",
+        soft_wrap=True,
     )
-    console.print("of the project and attach the file; it replaces the predictions of docs/kernels-gpu.md.")
     return ENDED
 
 
