@@ -13,7 +13,7 @@ from steadyspike.deploy.integers import IntegerNetwork
 from steadyspike.deploy.network import spikes_of_layers
 from steadyspike.deploy.standalone import lower
 from steadyspike.deploy.standalone.c_file import export_c
-from steadyspike.deploy.standalone.c_memory import word_bits, words
+from steadyspike.deploy.standalone.c_types import word_bits, words
 
 STRICT = ["-std=c99", "-pedantic", "-Wall", "-Wextra", "-Wconversion", "-Werror"]
 

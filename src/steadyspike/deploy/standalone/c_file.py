@@ -13,9 +13,9 @@ import numpy as np
 
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.standalone.c_layer import layer_function
-from steadyspike.deploy.standalone.c_memory import element_type
 from steadyspike.deploy.standalone.c_names import comment, lines_of, string
 from steadyspike.deploy.standalone.c_pool import combine_function, pool_function
+from steadyspike.deploy.standalone.c_types import element_type
 from steadyspike.deploy.standalone.c_writer import Writer, reads_frame
 from steadyspike.deploy.standalone.lower import lower
 from steadyspike.deploy.standalone.program import Layer, Operation, Pool, Program

@@ -4,31 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from steadyspike.deploy.standalone.c_memory import (
+from steadyspike.deploy.standalone.c_columns import band, lead, rows_of
+from steadyspike.deploy.standalone.c_names import comment
+from steadyspike.deploy.standalone.c_terms import add_edge, add_synapse, by_words
+from steadyspike.deploy.standalone.c_types import (
     BYTES,
     FIRST,
     element_type,
-    integer_type,
     potential_type,
+    sum_type,
     word_bits,
     word_type,
     words,
 )
-from steadyspike.deploy.standalone.c_names import comment
-from steadyspike.deploy.standalone.c_terms import add_edge, add_synapse, by_words, goes_by_row, lead
 from steadyspike.deploy.standalone.c_writer import Writer, reads_frame, shape_text, term_text
 from steadyspike.deploy.standalone.program import DECAY, LIMIT, Layer, Neurons, Synapse
-
-
-def sum_type(layer: Layer) -> str:
-    """Returns the C type in which a layer adds up."""
-    if layer.adds == "float":
-        return "float"
-    if layer.adds == "first":
-        return FIRST
-    if layer.adds == "count":
-        return "int32_t"
-    return integer_type(min(layer.low, -(2.0**15)), max(layer.high, 2.0**15 - 1))
 
 
 def layer_function(w: Writer, layer: Layer, function: str) -> str:
@@ -37,7 +27,7 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
     height, width = layer.out.grid[1:]
     about = [f"{layer.name} {shape_text(layer.out)}"]
     about += [f"  {term_text(t)}" if isinstance(t, Synapse) else f"  + {t.source.name}" for t in layer.terms]
-    by_row = [t for t in layer.terms if isinstance(t, Synapse) and goes_by_row(layer, t, total)]
+    by_row, listing = rows_of(layer), []
     before = max((lead(t) for t in by_row), default=0)
     pixels = before + max([0, *(max(width, t.size[2] + t.kernel[1] - 1 - lead(t)) for t in by_row)])
     start = _start(w, layer, total)
@@ -58,6 +48,7 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
         else:
             piece = add_edge(w, layer, term, i, total)
         declarations += piece.declarations
+        listing += piece.band
         row += piece.row
         body += piece.pixel
     body += _after(w, layer, total)
@@ -69,17 +60,26 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
     w.stack = max(w.stack, channels * (pixels * BYTES[total] + (0 if layer.rescale is None else 4)))
     frame = ", const float *frame" if reads_frame(layer) else ""
     lines = [*(f"/* {comment(line)} */" for line in about), f"LAYER {function}({w.name}_net *net{frame})", "{"]
-    lines += [*declarations, "    int y, x, c;", ""]
-    lines += [f"    for (y = 0; y < {height}; ++y) {{", *row, f"        for (x = 0; x < {width}; ++x) {{"]
+    lines += [*declarations, f"    int y, x, c{', band' if band(layer, w.program.integer) < height else ''};", ""]
     if any("pixel" in line for line in body):
-        lines.append(f"            const int pixel = y * {width} + x;")
-    lines += [*body, "        }", "    }"]
+        body.insert(0, f"            const int pixel = y * {width} + x;")
+    body = [*row, f"        for (x = 0; x < {width}; ++x) {{", *body, "        }", "    }"]
+    lines += in_bands(listing, body, height, band(layer, w.program.integer))
     if layer.neurons is not None and layer.out.kind == "bits":
         number = w.program.layers.index(layer)
         size = height * width * words(layer.out)
         seen = f"{number}, {w.memory.address(layer.out)}, {size} * sizeof({word_type(layer.out)})"
         lines.append(f"    {w.name.upper()}_WATCH({seen});")
     return "\n".join([*lines, "}", ""])
+
+
+def in_bands(listing: list[str], body: list[str], height: int, rows: int) -> list[str]:
+    """Writes the loop over rows of pixels; after every ``rows`` of them the inputs of the next are listed."""
+    if rows == height:
+        return [*(line.removeprefix("    ") for line in listing), f"    for (y = 0; y < {height}; ++y) {{", *body]
+    lines = [*listing, "        for (y = band; y < end; ++y) {", *(f"    {line}" for line in body)]
+    end = f"const int end = band < {height - rows} ? band + {rows} : {height};"
+    return [f"    for (band = 0; band < {height}; band += {rows}) {{", f"        {end}", *lines, "    }"]
 
 
 def _start(w: Writer, layer: Layer, total: str) -> str:

@@ -6,85 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyspike.deploy.standalone.program import (
-    Array,
-    Buffer,
-    Combine,
-    Layer,
-    Neurons,
-    Operation,
-    Pool,
-    Program,
-    Synapse,
-)
-
-BYTES = {"uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "int8_t": 1, "int16_t": 2, "int32_t": 4, "int64_t": 8,
-         "float": 4, "double": 8}  # fmt: skip
-FIRST = "first_t"  # double, unless the generated file is compiled with another type
-BYTES[FIRST] = 8
-LIST_SLACK = 8  # spikes are listed by bytes, eight entries at a time
-
-
-def word_bits(channels: int) -> int:
-    """Returns the bits of the words that hold a pixel's spikes."""
-    return 8 if channels <= 8 else 16 if channels <= 16 else 32
-
-
-def words(buffer: Buffer) -> int:
-    """Returns the words per pixel."""
-    return -(-buffer.grid[0] // word_bits(buffer.grid[0]))
-
-
-def word_type(buffer: Buffer) -> str:
-    return f"uint{word_bits(buffer.grid[0])}_t"
-
-
-def integer_type(low: float, high: float) -> str:
-    """Returns the smallest signed type that holds a range."""
-    for bits in (8, 16, 32):
-        if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - 1):
-            return f"int{bits}_t"
-    return "int64_t"
-
-
-def element_type(buffer: Buffer, integer: bool) -> str:
-    """Returns the C type of a buffer's elements.
-
-    bits: of its words
-    """
-    if buffer.kind == "bits":
-        return word_type(buffer)
-    if buffer.kind == "counts":
-        return "uint8_t" if buffer.high < 2**8 else "uint16_t" if buffer.high < 2**16 else "uint32_t"
-    if buffer.kind == "first":
-        return FIRST
-    if buffer.kind == "input" or not integer:
-        return "float"
-    return integer_type(min(buffer.low, -(2**15)), max(buffer.high, 2**15 - 1))
-
-
-def potential_type(neurons: Neurons, integer: bool) -> str:
-    if not integer:
-        return "float"
-    return "int16_t" if neurons.limit < 2**15 else "int32_t"
-
-
-def weight_type(rows: Array, integer: bool) -> str:
-    return integer_type(float(rows.min()), float(rows.max())) if integer else "float"
-
-
-def is_whole(term: Synapse) -> bool:
-    """Returns True for a linear layer: the kernel covers the whole input."""
-    return term.kernel == term.size[1:] and term.padding == (0, 0)
-
-
-def lists(term: Synapse, integer: bool) -> dict[str, tuple[str, int]]:
-    """Returns type and size of the list of a window's inputs, and of their values if they are not bits."""
-    most = term.rows.shape[0]
-    parts = {"list": ("uint16_t" if most < 2**16 else "uint32_t", most + LIST_SLACK)}
-    if term.source.kind != "bits":
-        parts["times"] = (element_type(term.source, integer), most + LIST_SLACK)
-    return parts
+from steadyspike.deploy.standalone.c_columns import lists
+from steadyspike.deploy.standalone.c_types import BYTES, element_type, potential_type, words
+from steadyspike.deploy.standalone.program import Array, Buffer, Combine, Layer, Operation, Pool, Program, Synapse
 
 
 def read_by(op: Operation) -> list[Buffer]:
@@ -146,7 +70,7 @@ class Memory:
     def _see_lists(self, layer: Layer, now: int) -> None:
         for i, term in enumerate(layer.terms):
             if isinstance(term, Synapse):
-                for name, (c_type, size) in lists(term, self.integer).items():
+                for name, (c_type, size) in lists(layer, term, self.integer).items():
                     self.slots[f"{layer.name}|{name}{i}"] = Slot(c_type, size, now, now)
 
     def _pack(self) -> None:

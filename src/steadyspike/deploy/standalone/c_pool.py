@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from steadyspike.deploy.standalone.c_memory import FIRST, element_type, word_bits, word_type, words
 from steadyspike.deploy.standalone.c_names import comment, number
 from steadyspike.deploy.standalone.c_terms import source_index
+from steadyspike.deploy.standalone.c_types import FIRST, element_type, word_bits, word_type, words
 from steadyspike.deploy.standalone.c_writer import Writer, reads_frame, shape_text
 from steadyspike.deploy.standalone.program import Buffer, Combine, Pool, Strided
 

@@ -1,104 +1,120 @@
 """The sum of a layer in C: rows of weights of the inputs that are not zero, and identity edges.
 
-The inputs of a window are listed by their row in the table of weights, and then added up together.
+The inputs of a window are listed by their row in the table of weights (see `c_columns`), and then added up together.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from steadyspike.deploy.standalone.c_memory import (
-    BYTES,
-    FIRST,
-    element_type,
-    is_whole,
-    lists,
-    weight_type,
-    word_bits,
-    words,
-)
+from steadyspike.deploy.standalone.c_columns import band, goes_by_row, lead, listed_rows, lists
+from steadyspike.deploy.standalone.c_types import FIRST, element_type, weight_type, word_bits, words
 from steadyspike.deploy.standalone.c_writer import Writer
 from steadyspike.deploy.standalone.program import Edge, Layer, Synapse
-
-ROW_BYTES = 16384  # sums of a longer row of pixels would need too much stack
 
 
 @dataclass
 class Piece:
-    """Returns declarations of the function, lines for one row of output pixels, and lines for one pixel."""
+    """Declarations of the function; lines for one band of output rows, for one of these rows, and for one pixel."""
 
     declarations: list[str]
+    band: list[str] = field(default_factory=list)
     row: list[str] = field(default_factory=list)
     pixel: list[str] = field(default_factory=list)
-
-
-def lead(term: Synapse) -> int:
-    """Returns the pixels left of the first one that taps of the first input column reach."""
-    return term.kernel[1] - 1 - term.padding[1]
-
-
-def goes_by_row(layer: Layer, term: Synapse, total: str) -> bool:
-    """Returns True if the inputs of a column are added to all pixels of a row that they reach, see `add_synapse`."""
-    return (
-        term.kernel[1] > 1 and not is_whole(term) and lead(term) >= 0
-        and term.groups == term.stride[1] == term.dilation[1] == 1 and layer.constant.shape[0] == 1
-        and (term.size[2] + term.kernel[1] - 1) * layer.out.grid[0] * BYTES[total] <= ROW_BYTES
-    )  # fmt: skip
 
 
 def add_synapse(w: Writer, layer: Layer, term: Synapse, i: int, total: str, before: int) -> Piece:
     """Adds a convolution or linear layer to ``sum``, the sums of a pixel.
 
-    A convolution without steps between its windows adds to ``sums``, a row of pixels of which ``before`` lie left of
-    the first one: an input adds the weights of its row of taps, which are adjacent, to adjacent pixels.
+    A convolution that goes by row adds to ``sums``, a row of pixels of which ``before`` lie left of the first one: an
+    input adds the weights of its row of taps, which are adjacent, to adjacent pixels.
     """
     (channels, height, width), (high, wide), outs = term.size, term.kernel, term.rows.shape[1]
-    (sy, sx), (py, px), (dy, dx) = term.stride, term.padding, term.dilation
     source, bits = element_type(term.source, w.program.integer), term.source.kind == "bits"
-    by_row, rows, target = goes_by_row(layer, term, total), term.rows, "sum"
+    by_row, rows = goes_by_row(layer, term), term.rows
     about = f"{term.name}: [{high} x {wide} x {channels} inputs][{outs} outputs]"
     if by_row:
         about = f"{term.name}: [{high} taps x {channels} inputs][{wide} taps from right to left x {outs} outputs]"
         rows = rows.reshape(high, wide, channels, outs)[:, ::-1].transpose(0, 2, 1, 3).reshape(-1, wide * outs)
-        target = f"sums + (column + {before - lead(term)}) * {outs}"
-    inputs, outs = rows.shape
-    c_type, parts = weight_type(rows, layer.adds == "int"), lists(term, w.program.integer)
-    weights = w.table("weight", term.name, np.concatenate([rows, 0 * rows[:1]]), c_type, f"{about}, and zeros")
+    c_type, parts = weight_type(rows, layer.adds == "int"), lists(layer, term, w.program.integer)
+    weights = w.table("weight", term.name, rows, c_type, about)
 
     piece = Piece([f"    const {source} *in{i} = {w.memory.address(term.source)};"])
     for name, (part, _) in parts.items():
         piece.declarations.append(f"    {part} *{name}{i} = {w.memory.local(layer, name, i)};")
-    first, index = f"ky * {channels}" if by_row else f"(ky * {wide} + kx) * {channels}", parts["list"][0]
+    index = parts["list"][0]
     if bits:
         helper, pixel = w.use("list_spikes", source, index), f"(row * {width} + column) * {words(term.source)}"
-        listing = f"count = {helper}(list{i}, count, in{i} + {pixel}, {channels}, {first});"
+        listing = f"count = {helper}(list{i}, count, in{i} + {pixel}, {channels}, "
     else:
         sc, row, column = term.strides
         helper, pixel = w.use("list_numbers", index, source), f"row * {row} + column * {column}"
-        listing = f"count = {helper}(list{i}, times{i}, count, in{i} + {pixel}, {channels}, {sc}, {first});"
+        listing = f"count = {helper}(list{i}, times{i}, count, in{i} + {pixel}, {channels}, {sc}, "
     helper = w.use("add_rows", total, c_type, index, "uint8_t" if bits else source)
-    given = f"{weights}, list{i}, {'NULL' if bits else f'times{i}'}, count"
-    adding = f"{helper}({target}, {given}, {inputs}, {outs}, {term.groups}, {channels // term.groups});"
-    rows_of_input = [
+    if by_row:
+        adding = f"{helper}(sums + (column + {before - lead(term)}) * {outs}, {weights}"
+        _add_by_row(w, layer, term, piece, i, listing, adding)
+        return piece
+    (sy, sx), (py, px), (dy, dx) = term.stride, term.padding, term.dilation
+    piece.pixel = block(3, [
+        "int ky, kx, count = 0;",
         f"for (ky = 0; ky < {high}; ++ky) {{",
         f"    const int row = {source_index('y', sy, py, 'ky', dy)};",
         f"    if (row < 0 || row >= {height}) continue;",
-    ]
-    if by_row:
-        lines = ["int ky, count = 0;", *rows_of_input, f"    {listing}", "}", adding]
-        piece.row = block(2, ["int column;", f"for (column = 0; column < {width}; ++column)", *block(0, lines)])
-        return piece
-    columns_of_input = [
         f"    for (kx = 0; kx < {wide}; ++kx) {{",
         f"        const int column = {source_index('x', sx, px, 'kx', dx)};",
         f"        if (column < 0 || column >= {width}) continue;",
-        f"        {listing}",
+        f"        {listing}(ky * {wide} + kx) * {channels});",
         "    }",
-    ]
-    piece.pixel = block(3, ["int ky, kx, count = 0;", *rows_of_input, *columns_of_input, "}", adding])
+        "}",
+        f"{helper}(sum, {weights}, list{i}, {'NULL' if bits else f'times{i}'}, count, 0, {outs}, {term.groups}, "
+        f"{channels // term.groups});",
+    ])  # fmt: skip
     return piece
+
+
+def _add_by_row(w: Writer, layer: Layer, term: Synapse, piece: Piece, i: int, listing: str, adding: str) -> None:
+    """Lists rows ``first`` to ``last - 1`` of the input for a band, and adds rows ``from`` to ``to - 1`` to a row."""
+    (channels, height, width), high, outs = term.size, term.kernel[0], term.kernel[1] * term.rows.shape[1]
+    integer, sy, py = w.program.integer, term.stride[0], term.padding[0]
+    index, start = lists(layer, term, integer)["starts"][0], f"column * {listed_rows(layer, term, integer) + 1} + "
+    first, last = "0", str(height)
+    if band(layer, integer) < layer.out.grid[1]:
+        first = largest(source_index("band", sy, py, "0", 1), first)
+        last = smallest(source_index("(end - 1)", sy, py, str(high), 1), last)
+    piece.band = [
+        f"        const int first{i} = {first}, last{i} = {last};",
+        *block(2, [
+            "int row, column, count = 0;",
+            f"for (column = 0; column < {width}; ++column) {{",
+            f"    for (row = first{i}; row < last{i}; ++row) {{",
+            f"        starts{i}[{start}row - first{i}] = ({index})count;",
+            f"        {listing}(row - first{i}) * {channels});",
+            "    }",
+            f"    starts{i}[{start}row - first{i}] = ({index})count;",
+            "}",
+        ]),
+    ]  # fmt: skip
+    times = "NULL" if term.source.kind == "bits" else f"times{i} + begin"
+    piece.row = block(2, [
+        f"const int top = {source_index('y', sy, py, '0', 1)}, past = top + {high};",
+        f"const int from = {largest('top', f'first{i}')}, to = {smallest('past', f'last{i}')};",
+        "int column;",
+        f"for (column = 0; column < {width} && from < to; ++column) {{",
+        f"    const int begin = (int)starts{i}[{start}from - first{i}];",
+        f"    const int count = (int)starts{i}[{start}to - first{i}] - begin;",
+        f"    if (count > 0) {adding}, list{i} + begin, {times}, count, (top - first{i}) * {channels}, "
+        f"{outs}, 1, {channels});",
+        "}",
+    ])  # fmt: skip
+
+
+def largest(a: str, b: str) -> str:
+    return f"{a} > {b} ? {a} : {b}"
+
+
+def smallest(a: str, b: str) -> str:
+    return f"{a} < {b} ? {a} : {b}"
 
 
 def block(level: int, lines: list[str]) -> list[str]:

@@ -6,8 +6,9 @@ from importlib.resources import files
 
 import numpy as np
 
-from steadyspike.deploy.standalone.c_memory import BYTES, Memory, is_scalar, is_whole, read_by, written_by
+from steadyspike.deploy.standalone.c_memory import Memory, is_scalar, read_by, written_by
 from steadyspike.deploy.standalone.c_names import comment, constant_array, identifier, number, unique
+from steadyspike.deploy.standalone.c_types import BYTES, is_whole
 from steadyspike.deploy.standalone.program import Array, Buffer, Combine, Operation, Program, Synapse
 
 HELPERS = ("bit_of", "lowest_bit", "list_spikes", "list_numbers", "add_rows", "to_integer", "exponential")

@@ -1,30 +1,33 @@
 /* @about@ Written by SteadySpike @version@; do not edit.
-   Needs no library and no operating system. Compile with -std=c99 -O2 (at -O3 GCC rearranges the loops over rows of
-   weights, which makes them slower). A compiler must not merge a product and a sum into one rounding: -std=c99 forbids
-   it to GCC, -ffp-contract=off to others. */
+   Needs no library and no operating system. Compile with -std=c99 -O2. A compiler must not merge a product and a sum
+   into one rounding: -std=c99 forbids it to GCC, -ffp-contract=off to others. */
 #include "@name@.h"
 
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #endif
 /* Layers stay functions, so that the stack holds the arrays of one layer at a time. "noipa" also keeps GCC 12 from
-   dropping calls whose stores it takes for dead although the next layer reads them. */
+   dropping calls whose stores it takes for dead although the next layer reads them; the other attribute keeps GCC at -O3
+   from rearranging the loops over rows of weights, which would take twice as long. */
 #if defined(__clang__)
 #define INLINE inline __attribute__((always_inline))
 #define LAYER static __attribute__((noinline)) void
 #elif defined(__GNUC__)
 #define INLINE inline __attribute__((always_inline))
-#define LAYER static __attribute__((noipa)) void
+#define LAYER static __attribute__((noipa, optimize("no-loop-unroll-and-jam"))) void
 #else
 #define INLINE inline
 #define LAYER static void
 #endif
 #define RESTRICT restrict
-/* Loops over the vectors of a block of sums: GCC keeps the sums in registers only if it unrolls them. */
+/* Loops over the vectors of a block of sums, and over the elements of a vector: GCC keeps the sums in registers only if
+   it unrolls the first and turns the second into a vector. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define UNROLL _Pragma("GCC unroll 16")
+#define ROLLED _Pragma("GCC unroll 1")
 #else
 #define UNROLL
+#define ROLLED
 #endif
 /* Sums that are added up together: 16, 32 or 64, more for larger vector registers. */
 #if defined(@NAME@_BLOCK)
