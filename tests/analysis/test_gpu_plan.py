@@ -142,6 +142,7 @@ def test_small_predictions_are_not_shown_as_zero():
     shown = str(plan(load_recipe("tiny"), "h100"))
     step = next(line for line in shown.splitlines() if line.startswith("step:"))
     assert "step: 0." in step and "(0 to" not in step and " 0.0 h" not in shown
+    assert "e-0" not in shown and "GFLOP" in step
 
 
 def test_faster_cards_take_less_time(sew18):

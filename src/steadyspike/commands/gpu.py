@@ -100,8 +100,8 @@ def bench(
     about = {"device": device_name, "dtype": dtype, "small": small, "environment": environment()}
     output.write_text(json.dumps({"format": 1, **about, "rows": rows}, indent=1) + "\n")
     console.print(
-        f"\nwritten: {output}. It contains no names, and no paths except the command line. To share it, open an issue of "
-        "the project and attach the file; it replaces the predictions of docs/kernels-gpu.md.",
+        f"\nwritten: {output}. It contains no names, and no paths except the command line. To share it, open an issue "
+        "of the project and attach the file; it replaces the predictions of docs/kernels-gpu.md.",
         soft_wrap=True,
     )
     return ENDED

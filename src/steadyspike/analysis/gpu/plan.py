@@ -78,6 +78,7 @@ class Plan:
             fits = "; not even one sample fits"
         elif not self.fits:
             fits = f"; the batch does not fit: accumulate {self.passes} passes"
+        work = f"{_short(self.flops / 1e12)} TFLOP" if self.flops >= 1e11 else f"{_short(self.flops / 1e9)} GFLOP"
         step = "step" if self.accumulate == 1 else f"each of {self.accumulate} passes of a step"
         lines = [
             f"{self.cards} x {card.name}: {card.memory:.0f} GB, {card.bandwidth:.0f} GB/s, {self.precision} "
@@ -85,13 +86,16 @@ class Plan:
             f"memory: {self.step.memory / 1e9:.1f} GB for {self.batch} samples a card; largest batch "
             f"{self.largest_batch:,}{fits}",
             f"{step}: {_short(total * 1e3)} ms ({_short(low * total * 1e3)} to {_short(high * total * 1e3)}): "
-            f"{shares}; {_short(self.flops / 1e12)} TFLOP",
+            f"{shares}; {work}",
         ]
         if self.hours is not None and self.kilowatt_hours is not None:
+            count, unit = (self.hours, "h") if self.hours >= 0.1 else (3600 * self.hours, "s")
+            energy = (
+                f"{_short(self.kilowatt_hours)} kWh" if self.hours >= 0.1 else f"{1e3 * self.kilowatt_hours:.2g} Wh"
+            )
             lines.append(
-                f"{self.epochs} epochs of {self.samples:,} samples: {_short(self.hours)} h "
-                f"({_short(low * self.hours)} to {_short(high * self.hours)}), {_short(self.kilowatt_hours)} kWh "
-                "at full power"
+                f"{self.epochs} epochs of {self.samples:,} samples: {_short(count)} {unit} "
+                f"({_short(low * count)} to {_short(high * count)}), {energy} at full power"
             )
         lines.append("not included: reading and augmenting data, communication between cards, evaluation")
         return "\n".join(lines)
