@@ -11,6 +11,8 @@
 
 namespace {
 
+constexpr int64_t AHEAD = 64;                 // pixels whose gradient is requested from memory before it is copied
+
 struct Axis {
     int64_t padding, stride, dilation, kernel, border;
     Axis(const SpikeConv& c, int axis)
@@ -112,6 +114,9 @@ struct GradientTile {
         Words infinite{};
         for (int64_t p = 0; p < pixels; ++p, a += per_pixel, b += per_pixel, to += pixel)
             for (int64_t k = 0; k < channels; k += LANES) {
+                // The processor does not foresee a part of every pixel; the rows below follow in memory.
+                __builtin_prefetch(a + k + AHEAD * per_pixel);
+                if (BOTH) __builtin_prefetch(b + k + AHEAD * per_pixel);
                 const Floats x = load<true>(a + k, 0);
                 Floats sum = x;
                 store<true>(x, to + k, 0);

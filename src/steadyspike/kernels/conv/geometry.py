@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
+from math import prod
 
 import torch
 from torch import Tensor
@@ -68,6 +69,11 @@ class ConvGeometry:
     def has_full_input_gradient(self) -> bool:
         """Returns True if `conv_full_input_gradient` supports this geometry."""
         return self.channels_last and (self.kernel, self.stride, self.dilation) == ((3, 3), (1, 1), (1, 1))
+
+    @cached_property
+    def read_share(self) -> float:
+        """Returns the share of the input's pixels that some output reads: not all if the stride is above the kernel."""
+        return prod(min(1.0, ((k - 1) * d + 1) / s) for k, d, s in zip(self.kernel, self.dilation, self.stride))
 
     @cached_property
     def inputs(self) -> int:

@@ -203,7 +203,8 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     packing = weights * costs.weight + costs.call
     moved = (g.inputs + outputs) * costs.dense_element
     visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
-    words = g.inputs / g.in_channels * -(-g.in_channels // 64)  # of the bits of all pixels
+    words = g.inputs * g.read_share / g.in_channels * -(-g.in_channels // 64)  # of the bits of all pixels
+    listed = costs.listed * g.read_share
     dense_input, full = g.work * dense[2] + moved, math.inf
     if g.has_full_input_gradient:
         full = (
@@ -212,8 +213,8 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     return _Limits(
         _limit(
             g.work * dense[0] + moved,
-            visits + g.inputs * costs.element + outputs * costs.output + packing,
-            sums * add + costs.listed,
+            visits + g.inputs * g.read_share * costs.element + outputs * costs.output + packing,
+            sums * add + listed,
         ),
         _limit(
             g.work * dense[1] + moved,
@@ -221,12 +222,12 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
             + outputs * costs.output * chunks
             + weights * costs.weight_gradient
             + costs.call,
-            sums * costs.add_weight + costs.listed * blocks,
+            sums * costs.add_weight + listed * blocks,
         ),
         _limit(
             min(dense_input, full / MARGIN),
             g.inputs * costs.output + outputs * costs.tile + packing,
-            sums * product + costs.per_place * blocks + costs.listed,
+            sums * product + costs.per_place * blocks + listed,
         ),
         full < MARGIN * dense_input,
     )
