@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from steadyspike.kernels.conv import function
+from steadyspike.train.watch.layers import LayerWatch
 from tests.kernels.built import ALWAYS, MISSING, needs_kernel
 from tests.models.members import TINY, clip, member
 from tests.together import in_two_processes
@@ -28,9 +29,10 @@ def batch(name: str, rank: int | None, dtype: torch.dtype) -> tuple[Tensor, Tens
     return x[:, share].contiguous(), y[share]
 
 
-def trained(name: str, rank: int | None, steps: int, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Parameters, buffers and the last gradients after ``steps`` steps."""
+def trained(name: str, rank: int | None, steps: int, dtype: torch.dtype, *, watched: bool = False) -> dict[str, Tensor]:
+    """Parameters, buffers and the last gradients after ``steps`` steps; watched: as by `steadyspike train`."""
     model = member(name, timesteps=2).to(dtype)
+    watch = LayerWatch(model, 2) if watched else None
     # As the trainer does: norms and MP-Init synchronise themselves.
     net: nn.Module = model if rank is None else DistributedDataParallel(model, broadcast_buffers=False)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
@@ -39,6 +41,8 @@ def trained(name: str, rank: int | None, steps: int, dtype: torch.dtype) -> dict
         x, y = batch(name, rank, dtype)
         nn.functional.cross_entropy(net(x).mean(0), y).backward()
         optimizer.step()
+    if watch is not None:
+        watch.close()
     actual = {f"state {k}": v for k, v in model.state_dict().items()}
     return actual | {f"gradient {k}": p.grad for k, p in model.named_parameters() if p.grad is not None}
 
@@ -57,6 +61,7 @@ def by_events(name: str, rank: int | None) -> tuple[dict[str, Tensor], int]:
 
 def results(name: str, rank: int | None) -> dict[str, Any]:
     actual: dict[str, Any] = {"float64": trained(name, rank, 3, torch.float64)}
+    actual["watched"] = trained(name, rank, 3, torch.float64, watched=True)
     if MISSING is None:
         actual["events"], actual["ran"] = by_events(name, rank)
     return actual
@@ -78,6 +83,13 @@ def test_three_steps_of_two_processes_equal_those_of_one(two_processes: list[dic
         assert got[name]["float64"].keys() == want.keys()
         for key, value in want.items():
             torch.testing.assert_close(got[name]["float64"][key], value, rtol=1e-7, atol=1e-9, msg=key)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_watching_changes_no_number(two_processes: list[dict[str, Any]], name: str) -> None:
+    for got in two_processes:
+        for key, value in got[name]["float64"].items():
+            assert torch.equal(got[name]["watched"][key], value), key
 
 
 @needs_kernel
