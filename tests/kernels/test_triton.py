@@ -23,6 +23,7 @@ from steadyspike.kernels.scan.triton.launch import (
     plan_tiles,
     register_limit,
     register_need,
+    sizes_to_try,
 )
 from tests.kernels.scan_cases import TUNED, Case, check_against_reference, few_specs, parameter_cases, size_cases
 
@@ -122,6 +123,11 @@ class TestPlans:
             assert threads * limit <= 65536
             if need <= 255:
                 assert limit >= need and 65536 // (threads * limit) == 65536 // (threads * need)
+
+    def test_the_tuner_tries_no_size_that_would_spill(self) -> None:
+        assert sizes_to_try(None) == sizes_to_try(BACKWARD_WORDS[0][0]) == list(CONFIGS)
+        longest = sizes_to_try(BACKWARD_WORDS[1][-1])
+        assert (256, 4) in longest and (2048, 8) not in longest
 
     def test_amd_gets_no_limit_of_registers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("triton")

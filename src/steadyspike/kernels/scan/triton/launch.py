@@ -134,14 +134,18 @@ def register_limit(words: float, block: int, warps: int) -> int:
     return min(MOST, REGISTERS // (32 * warps * blocks) // 8 * 8)
 
 
+def sizes_to_try(words: float | None) -> list[tuple[int, int]]:
+    """Returns the `CONFIGS` for a kernel; one that needs more registers than a thread can have would spill."""
+    return [size for size in CONFIGS if words is None or register_need(words, *size) <= 256]
+
+
 @cache
 def _tuned(kernel: Any, key: tuple[str, ...], words: float | None) -> Any:
     import triton
 
-    # A size that needs more registers than a thread can have is not tried: it would spill.
-    sizes = [(block, warps) for block, warps in CONFIGS if register_need(words or 0, block, warps) <= 256]
     configs = [
-        triton.Config({"BLOCK": block}, num_warps=warps, **_limit(words, block, warps)) for block, warps in sizes
+        triton.Config({"BLOCK": block}, num_warps=warps, **_limit(words, block, warps))
+        for block, warps in sizes_to_try(words)
     ]
     return triton.autotune(configs=configs, key=list(key))(kernel)
 
