@@ -1,5 +1,9 @@
-// The last step of a batch norm's backward: dy = scale g + by_y y + constant, with constants per channel.
+// Two passes of a batch norm's backward. Sums: of g (y - mean) per channel. The last step: dy = scale g + by_y y +
+// constant, with constants per channel.
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <new>
 
 #include "clones.h"
 #include "export.h"
@@ -43,9 +47,63 @@ void map_all(const void* g, const void* y, void* dy, int64_t n, int64_t channels
     });
 }
 
+constexpr int64_t ROWS = 64, CHUNK = 64 * ROWS;  // rows that are added up in R, and those of one partial sum
+
+// Adds g (y - mean) of some rows of all channels to `sum`.
+template <class R>
+inline __attribute__((always_inline)) void add_rows(const R* g, const R* y, const R* mean, R* sum, int64_t rows, int64_t channels) {
+    for (int64_t r = 0; r < rows; ++r, g += channels, y += channels)
+        for (int64_t c = 0; c < channels; ++c) sum[c] += g[c] * (y[c] - mean[c]);
+}
+
+STEADYSPIKE_CLONES void add(const float* g, const float* y, const float* mean, float* __restrict sum, int64_t rows, int64_t channels) {
+    add_rows(g, y, mean, sum, rows, channels);
+}
+STEADYSPIKE_CLONES void add(const double* g, const double* y, const double* mean, double* __restrict sum, int64_t rows, int64_t channels) {
+    add_rows(g, y, mean, sum, rows, channels);
+}
+
+// Chunks of rows have sums of their own, which are added in order, so that the number of threads does not matter.
+template <class R>
+void sum_all(const void* g, const void* y, const void* mean, double* sums, int64_t rows, int64_t channels, int64_t threads) {
+    const int64_t chunks = (rows + CHUNK - 1) / CHUNK;
+    const std::unique_ptr<double[]> partial(new double[size_t(chunks * channels)]());
+    const std::unique_ptr<R[]> small(new R[size_t(threads * channels)]);
+    std::atomic<int64_t> next{0};
+    on_ranges(rows * channels > 65536 ? threads : 1, chunks, [&](int64_t first, int64_t end) {
+        R* const sum = small.get() + next++ * channels;
+        for (int64_t chunk = first; chunk < end; ++chunk)
+            for (int64_t r = chunk * CHUNK; r < rows && r < (chunk + 1) * CHUNK; r += ROWS) {
+                for (int64_t c = 0; c < channels; ++c) sum[c] = 0;
+                add(static_cast<const R*>(g) + r * channels, static_cast<const R*>(y) + r * channels, static_cast<const R*>(mean), sum,
+                    rows - r < ROWS ? rows - r : ROWS, channels);
+                for (int64_t c = 0; c < channels; ++c) partial[chunk * channels + c] += double(sum[c]);
+            }
+    });
+    for (int64_t c = 0; c < channels; ++c) {
+        sums[c] = 0;
+        for (int64_t chunk = 0; chunk < chunks; ++chunk) sums[c] += partial[chunk * channels + c];
+    }
+}
+
 }  // namespace
 
 extern "C" {
+
+// sums[channel] of g (y - mean), for g and y [rows][channels], float (size 4) or double (8). Returns 1 for a bad
+// argument, 2 if there is no memory.
+STEADYSPIKE_EXPORT int64_t steadyspike_norm_sums(const void* g, const void* y, const void* mean, double* sums, int64_t size,
+                                                 int64_t rows, int64_t channels, int64_t threads) {
+    if (rows < 0 || channels < 1 || threads < 1) return 1;
+    try {
+        if (size == 4) sum_all<float>(g, y, mean, sums, rows, channels, threads);
+        else if (size == 8) sum_all<double>(g, y, mean, sums, rows, channels, threads);
+        else return 1;
+    } catch (const std::bad_alloc&) {
+        return 2;
+    }
+    return 0;
+}
 
 // g, y, dy: n elements in the same memory order (dy may be g), float (size 4) or double (8); channel of element i:
 // (i / inner) % channels. Returns 1 for a bad argument.

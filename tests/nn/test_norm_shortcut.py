@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import steadyspike as ss
+from steadyspike.kernels.scan.cpu.norm_gradient import norm_sums
 from steadyspike.nn.memory.track import MemoryTracker
 from steadyspike.nn.norm import BNTT, TAB, TDBN, TEBN
 from tests.kernels.built import needs_kernel
@@ -96,3 +97,24 @@ def test_a_norm_that_is_also_the_shortcuts_moves_its_statistics_in_one_order(fus
     assert fused == ([True] if looks == "nobody" else [])
     for name, buffer in expected.named_buffers():
         torch.testing.assert_close(dict(norm.named_buffers())[name], buffer, msg=name)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("rows", [1, 63, 64 * 64, 3 * 64 * 64 + 70])
+def test_the_sums_of_the_second_norm(dtype, rows):
+    """Equal for any number of threads, and exact for large means and many rows."""
+    generator = torch.Generator().manual_seed(0)
+    g, y = ((torch.randn(1, rows, 1, 1, 21, generator=generator) + at).to(dtype).movedim(-1, 2) for at in (0, 100))
+    mean = y.mean((0, 1, 3, 4))
+    before, results = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 5):
+            torch.set_num_threads(count)
+            results.append(norm_sums(g, y, mean))
+    finally:
+        torch.set_num_threads(before)
+    assert all(r is not None and torch.equal(r, results[0]) for r in results)
+    expected = (g.double() * (y.double() - mean.double().view(-1, 1, 1))).sum((0, 1, 3, 4))
+    atol = (1e-6 if dtype == torch.float32 else 1e-14) * (rows**0.5 + 1)
+    torch.testing.assert_close(results[0], expected, rtol=0, atol=atol)
+    assert norm_sums(g.contiguous(), torch.ones(2, 3, 4, 5, 6), mean) is None

@@ -17,7 +17,7 @@ from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.layout import laid_out_like, like_step
 from steadyspike.kernels.scan.contract import NormSums
 from steadyspike.kernels.scan.cpu.neuron_calls import RunConstants, neuron_backward
-from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
+from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient, norm_sums
 from steadyspike.kernels.scan.fused_job import Job, Statistics, current_map, layout, mapped, scales_of
 from steadyspike.kernels.scan.operator import gradients_like, lif_scan_op
 from steadyspike.kernels.spikes.packed import PackedSpikes
@@ -86,7 +86,7 @@ def _with_norms(
     by_second: tuple[Tensor | None, ...] = (None, None)
     if weight2 is not None and kept is not None:
         assert job.norms[1] is not None
-        by_extra, *by_second = _second_norm(job.norms[1], current, kept, weight2)  # type: ignore[assignment]
+        by_extra, *by_second = _second_norm(job.norms[1], current, kept, weight2, sums.sums[0])  # type: ignore[assignment]
     # The gradient of the current may be overwritten, unless it is also the gradient of extra.
     dx, dweight, dbias = _by_norm(statistics, current, x, scale, sums.sums, reuse=by_extra is not current)
     return dx, dk, dw, du0, dweight, dbias, by_extra, *by_second
@@ -118,8 +118,18 @@ def _by_norm(
     return dx, by_weight.to(x.dtype), by_bias.to(x.dtype)
 
 
-def _second_norm(statistics: Statistics, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients by x, weight and bias of a norm of ``x`` [T, B, C, ...] whose output has the gradient ``g``."""
+def _second_norm(
+    statistics: Statistics, g: Tensor, x: Tensor, weight: Tensor, by_bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients by x, weight and bias of a norm of ``x`` [T, B, C, ...] whose output has the gradient ``g``.
+
+    by_bias: the sum of g per channel
+    """
+    same_memory = x.stride() == g.stride() and (x.dtype, statistics.mean.dtype) == (g.dtype, g.dtype)
+    by_weight = norm_sums(g, x, statistics.mean) if same_memory else None
+    if by_weight is not None:
+        scale = weight * statistics.invstd
+        return _by_norm(statistics, g, x, scale, torch.stack((by_bias, by_weight)), reuse=False)
     folded = (g.flatten(0, 1), x.flatten(0, 1), weight, None, None, statistics.mean, statistics.invstd)
     dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(*folded, True, 0.0, [True] * 3)
     return dx.unflatten(0, x.shape[:2]), dweight, dbias
