@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from pathlib import Path
 
@@ -59,17 +60,18 @@ def test_float32_moves_at_most_one_spike_in_10000(name, tmp_path):
 def test_float32_of_a_deep_network_is_as_close_to_float64_as_torch(tmp_path):
     """In ResNet-19 a spike that rounding moves moves others in later layers, in torch's float32 too.
 
-    Compared with the folded network in float64, torch moves 44,812 of the 310,831,750 spikes of 3,000 images (1.44 in
-    10,000) and the C file 52,153 (1.68), which is 1.16 times as many.
+    So images are counted: those with another spike than the folded network in float64. The C file may have as many as
+    torch, and twice the standard deviation of the difference of two such counts.
     """
     c, parts = opened("cifar10-resnet19", tmp_path, False)
     steps, exact = c.network.graph.timesteps, copy.deepcopy(c.network).double()
-    in_c = in_torch = fired = 0
+    in_c = in_torch = moved = fired = 0
     for part in parts[:30]:
         expected, _ = reference(exact, part.double(), steps, False)
         spikes = c.spikes(part, steps)[0], reference(c.network, part, steps, False)[0]
-        of_c, of_torch = (sum(int((s[name] != expected[name]).sum()) for name in expected) for s in spikes)
-        in_c, in_torch = in_c + of_c, in_torch + of_torch
-        fired += sum(int(s.sum()) for s in expected.values())
-    assert 0 < in_torch <= 2e-4 * fired
-    assert in_c <= 1.5 * in_torch
+        of_c, of_torch = (sum((s[name] != expected[name]).sum((0, 2, 3, 4)) for name in expected) for s in spikes)
+        in_c, in_torch = in_c + int((of_c > 0).sum()), in_torch + int((of_torch > 0).sum())
+        moved, fired = moved + int(of_c.sum()), fired + sum(int(s.sum()) for s in expected.values())
+    assert 0 < in_torch <= 100
+    assert in_c <= in_torch + 2 * math.sqrt(in_c + in_torch)
+    assert moved <= 2e-4 * fired
