@@ -19,7 +19,7 @@ TIMED: dict[str, list[tuple[Any, str]]] = {
     "weight gradient by events": [(function, "conv_weight_gradient")],
     "input gradient at needed places": [(function, "conv_input_gradient")],
     "input gradient at all elements": [(function, "conv_full_input_gradient")],
-    "look at the input": [(function, "find_spikes")],
+    "look at the input": [(function, "known_spikes"), (function, "pack_spikes")],
     "scan forward": [(fused, "neuron_forward")],
     "scan backward": [(fused_gradients, "neuron_backward")],
     "norm: statistics": [(torch, "batch_norm_update_stats")],

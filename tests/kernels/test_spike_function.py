@@ -225,3 +225,17 @@ def test_the_rule_knows_when_torch_multiplies_matrices():
     few = most_spikes(15)
     assert few > most_spikes(16) and few > most_spikes(15, threads=2) and few > most_spikes(15, stride=(2, 2))
     assert most_spikes(16) > 0
+
+
+def test_the_rule_for_a_stride_above_the_kernel():
+    """If the bits are noted, three quarters of the elements cost nothing; a check of the values reads all of them."""
+    skipping = ConvGeometry(4, 64, 32, 32, 32, 64, (1, 1), (2, 2))
+    assert skipping.read_share == 0.25 and replace(skipping, stride=(1, 1)).read_share == 1
+    assert replace(skipping, kernel=(1, 2), stride=(2, 3), dilation=(1, 2)).read_share == 0.5
+    count = skipping.inputs // 5
+    assert forward_by_events(skipping, count, AVX512, noted=True)
+    assert not forward_by_events(skipping, count, AVX512, noted=False)
+    all_read = replace(skipping, kernel=(3, 3), padding=(1, 1))
+    for share in range(2, 60):
+        count = all_read.inputs * share // 60
+        assert forward_by_events(all_read, count, AVX512, True) == forward_by_events(all_read, count, AVX512, False)

@@ -1,7 +1,7 @@
 """`spike_conv2d` and `spike_linear`: torch's functions for inputs that are spikes; None if torch's own should run.
 
 Only bits are kept for the backward: those of the input and, if a scan wrote it, those of the elements whose gradient is
-needed (`needed_places`). The scan's note or the values decide whether the input is spikes (`find_spikes`). The output
+needed (`needed_places`). The scan's note or the values decide whether the input is spikes. The output
 and all gradients equal those of the dense function up to the rounding of sums; the input's gradient only at the needed
 elements.
 """
@@ -34,8 +34,8 @@ from steadyspike.kernels.conv.rule import (
 from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.once import once, trace_of
 from steadyspike.kernels.sizes_only import has_no_values
-from steadyspike.kernels.spikes.note import Watch, find_spikes, known_spikes, needed_places, noted_steps
-from steadyspike.kernels.spikes.packed import PackedSpikes
+from steadyspike.kernels.spikes.note import Watch, known_spikes, needed_places, noted_steps
+from steadyspike.kernels.spikes.packed import PackedSpikes, pack_spikes
 
 NOT_TWICE = (
     "the spike convolution cannot be differentiated twice; for second derivatives use the dense layers "
@@ -78,16 +78,19 @@ def _planned(x: Tensor, source: Tensor, geometry: ConvGeometry, trained: bool, c
     if costs is None:
         return None
     costs = costs.for_threads(torch.get_num_threads())
+    spikes = known_spikes(x)
+    noted = spikes is not None
     # If even an input without any spike would be dense, the values need not be checked.
-    if not (forward_by_events(geometry, 0, costs) or (trained and weight_gradient_by_events(geometry, 0, costs))):
-        return _dense_plan(geometry, known_spikes(x) if trained else None, costs)
+    events = forward_by_events(geometry, 0, costs, noted)
+    if not (events or (trained and weight_gradient_by_events(geometry, 0, costs))):
+        return _dense_plan(geometry, spikes if trained else None, costs)
     if not supports(geometry):
         return None
-    spikes = find_spikes(x)
+    spikes = spikes or pack_spikes(x)
     if spikes is None:
         return None
     count = spikes.total
-    forward = forward_by_events(geometry, count, costs)
+    forward = forward_by_events(geometry, count, costs, noted)
     weight_gradient = trained and weight_gradient_by_events(geometry, count, costs)
     watch = needed_places(source) if trained else None
     if watch is not None and not input_gradient_by_places(geometry, watch.total, costs):

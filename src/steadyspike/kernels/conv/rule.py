@@ -140,12 +140,14 @@ def _visits(g: ConvGeometry) -> int:
     return 1 if g.kernel[0] * row <= KERNEL_BYTES else g.kernel[0]
 
 
-def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
+def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs, noted: bool = False) -> bool:
     """Predicts the forward's time.
 
     spikes: the number of spikes in the input
+    noted: the bits are known, so that elements that no output reads cost nothing
     """
-    return spikes < _limits(g, costs).forward
+    limits = _limits(g, costs)
+    return spikes < (limits.forward_of_bits if noted else limits.forward)
 
 
 def weight_gradient_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
@@ -172,6 +174,7 @@ class _Limits(NamedTuple):
     """
 
     forward: float
+    forward_of_bits: float
     weight_gradient: float
     input_gradient: float
     full: bool
@@ -210,12 +213,16 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
         full = (
             g.work * costs.full + (g.inputs + outputs) * costs.full_element + weights * costs.full_weight + costs.call
         )
-    return _Limits(
+    forward = [
         _limit(
             g.work * dense[0] + moved,
-            visits + g.inputs * g.read_share * costs.element + outputs * costs.output + packing,
+            visits + g.inputs * share * costs.element + outputs * costs.output + packing,
             sums * add + listed,
-        ),
+        )
+        for share in (1.0, g.read_share)
+    ]
+    return _Limits(
+        *forward,
         _limit(
             g.work * dense[1] + moved,
             words * blocks * costs.word
