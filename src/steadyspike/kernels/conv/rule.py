@@ -213,16 +213,17 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
         full = (
             g.work * costs.full + (g.inputs + outputs) * costs.full_element + weights * costs.full_weight + costs.call
         )
-    forward = [
+    forward, forward_of_bits = (
         _limit(
             g.work * dense[0] + moved,
             visits + g.inputs * share * costs.element + outputs * costs.output + packing,
             sums * add + listed,
         )
         for share in (1.0, g.read_share)
-    ]
+    )
     return _Limits(
-        *forward,
+        forward,
+        forward_of_bits,
         _limit(
             g.work * dense[1] + moved,
             words * blocks * costs.word
