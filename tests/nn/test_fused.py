@@ -17,8 +17,8 @@ from steadyspike.kernels.scan import call, fused_job
 from steadyspike.kernels.scan.contract import OutputGradients
 from steadyspike.kernels.scan.cpu import neuron_calls
 from steadyspike.nn import fused
-from steadyspike.nn.neuron import Tap
-from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS
+from steadyspike.nn.neuron import Neuron, Tap
+from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS, TANH
 from tests.kernels.built import needs_kernel
 
 pytestmark = needs_kernel
@@ -336,6 +336,24 @@ def test_limits_of_a_subclass_are_kept() -> None:
     layer = Narrow(2.0)
     layer(torch.randn(4, 2, 3, 50))
     assert layer.k.abs().max() <= 0.1
+
+
+@pytest.mark.parametrize("case", ["a formula that C++ has not", "a parameter of another dtype", "a cast current"])
+def test_a_parameter_out_of_its_range_is_set_back_where_the_node_takes_values(case: str) -> None:
+    layer: Neuron = ss.LTMD() if case == "a formula that C++ has not" else ss.LIF()
+    x = current()
+    if case == "a parameter of another dtype":
+        layer.to(torch.bfloat16)
+    else:
+        x = x.double()
+    layer.threshold.sum().backward()
+    (raw,) = (p for p in layer.parameters() if p.grad is not None)
+    link = SOFTPLUS if isinstance(layer, ss.LIF) else TANH
+    with torch.no_grad():
+        raw.fill_(-100.0)
+    layer.eval()(x.requires_grad_())
+    assert raw.item() == -100.0
+    assert layer.train()(x).requires_grad and raw.item() == pytest.approx(link.low, rel=1e-2)
 
 
 def test_a_subclass_with_constants_of_its_own_is_asked_for_them() -> None:

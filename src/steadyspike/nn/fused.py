@@ -59,10 +59,15 @@ def layer_constants(neuron: Neuron, dtype: torch.dtype) -> tuple[Tensor, Tensor,
     k, to_v = neuron.raw_constant("threshold")
     w, to_a = neuron.raw_constant("leak")
     # The node takes k only if C++ has the formula of its slope and no cast is needed; otherwise it takes V.
-    if k.dtype != dtype or (to_v is not None and to_v.native.code < 0):
-        k, to_v = neuron.constant("threshold").to(dtype), None
-    if w.dtype != dtype or (to_a is not None and to_a.native.code < 0):
-        w, to_a = neuron.constant("leak").to(dtype), None
+    v_itself = k.dtype != dtype or (to_v is not None and to_v.native.code < 0)
+    a_itself = w.dtype != dtype or (to_a is not None and to_a.native.code < 0)
+    if v_itself or a_itself:
+        if neuron.training:
+            neuron.limit_constants()
+        if v_itself:
+            k, to_v = neuron.constant("threshold").to(dtype), None
+        if a_itself:
+            w, to_a = neuron.constant("leak").to(dtype), None
     return k.contiguous(), w.contiguous(), (to_v, to_a)
 
 
