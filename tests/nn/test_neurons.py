@@ -532,6 +532,24 @@ def test_ilif_equals_spikingjellys(detach: bool) -> None:
     torch.testing.assert_close(a.grad, b.grad)
 
 
+def test_ilif_in_torch_func() -> None:
+    """The gradients of autograd, also at both ends of the clip."""
+    layer, x = neuron("ilif", levels=2), current()
+    x[0, 0, 0] = torch.tensor([0.0, 2.0])
+    x.requires_grad_()
+    weights = torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view_as(x)
+
+    def loss(x: Tensor) -> Tensor:
+        return (layer(x) * weights).sum()
+
+    (expected,) = torch.autograd.grad(loss(x), x)
+    x = x.detach()
+    torch.testing.assert_close(torch.func.grad(loss)(x), expected)
+    value, slope = torch.func.jvp(loss, (x,), (weights,))
+    torch.testing.assert_close((value, slope), (loss(x), (expected * weights).sum()))
+    torch.testing.assert_close(torch.func.vmap(layer, 1, 1)(x[:, :, None]), layer(x)[:, :, None])
+
+
 def test_ilif_counts_are_binary_steps_to_a_linear_layer() -> None:
     """W C equals the sum over levels of W S for the thermometer code S of C: spike-driven inference."""
     counts = neuron("ilif", levels=3)(current().float())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.reference_scan import ScanResult, Step, charge, per_channel, scan_steps
+from steadyspike.core.transforms import is_transformed
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, over
@@ -27,6 +28,14 @@ class _Count(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         return grad * ((x >= 0) & (x <= ctx.levels)).to(grad.dtype), None
+
+
+def _count(x: Tensor, levels: int) -> Tensor:
+    if is_transformed():  # torch.func cannot transform `_Count`; here torch differentiates the clip, with both ends too
+        clipped = x.clamp(0, levels)
+        return clipped + (clipped.round() - clipped).detach()
+    count: Tensor = _Count.apply(x, levels)
+    return count
 
 
 class ILIF(LIF):
@@ -71,7 +80,7 @@ class ILIF(LIF):
 
         def step(x_t: Tensor, u: Tensor) -> Step:
             m = charge(x_t, u, a, self.spec)
-            count: Tensor = _Count.apply(m / v, self.levels)
+            count = _count(m / v, self.levels)
             return Step(count, count, m, m - v * (count.detach() if detached else count))
 
         return scan_steps(x, u0, step, membrane=membrane, channelwise=self.channels is not None)
