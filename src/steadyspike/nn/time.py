@@ -7,13 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
+
+from steadyspike.core.transforms import is_transformed
 
 
 def fold_time(apply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Calls ``apply`` once on all time steps, folded into the batch; x [T, B, ...] -> [T, B, ...]."""
     steps, batch = x.shape[:2]
-    return apply(x.flatten(0, 1)).unflatten(0, (steps, batch))
+    return apply(_as_images(x.flatten(0, 1))).unflatten(0, (steps, batch))
+
+
+def _as_images(x: Tensor) -> Tensor:
+    """Returns ``x`` [T * B, ...]; a single channels_last image gets the batch stride of a whole image.
+
+    After views its batch stride may be any number, which changes no value. But torch's weight gradient of a grouped
+    convolution is then wrong.
+    """
+    if len(x) != 1 or x.ndim < 4 or x.stride(1) != 1 or x.stride(0) == x.numel():
+        return x
+    if not torch.is_grad_enabled() or torch.compiler.is_compiling() or is_transformed():
+        return x
+    return x.as_strided(x.shape, (x.numel(), *x.stride()[1:]))
 
 
 class Folded(nn.Module):
