@@ -17,7 +17,7 @@ import steadyspike as ss
 from steadyspike.nn.factory import Site
 from steadyspike.nn.groups import no_decay_names
 from steadyspike.nn.neurons import neuron_factory
-from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS
+from steadyspike.nn.parametrization import AT_MOST_ONE, SIGMOID, SOFTPLUS, TANH
 from steadyspike.paper.statistics.overhead import stored
 
 
@@ -187,6 +187,20 @@ def test_no_learning_rate_drives_a_constant_out_of_its_range_for_good(link, step
     assert (least > 0).all() and most.isfinite().all() and (slope > 0).all()
     assert link is SOFTPLUS or (1 / most > 1).all()
     assert back.all(), f"no way back at the learning rates {rates[~back].tolist()}"
+
+
+@pytest.mark.parametrize("link", [SOFTPLUS, SIGMOID, TANH, AT_MOST_ONE])
+def test_torch_func_finds_the_way_back_too(link) -> None:
+    """Values and slopes of autograd, inside of the range, at its ends and outside."""
+    low, high = (value if math.isfinite(value) else -3.0 for value in (link.low, link.high))
+    raw = torch.tensor([low - 1, low, -0.5, 0.5, high, high + 1], dtype=torch.float64, requires_grad=True)
+    value = link.value(raw)
+    (slope,) = torch.autograd.grad(value.sum(), raw)
+    assert (slope > 0).all()
+    raw = raw.detach()
+    torch.testing.assert_close(torch.func.grad(lambda raw: link.value(raw).sum())(raw), slope)
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(link.value))(raw), slope)
+    torch.testing.assert_close(torch.func.jvp(link.value, (raw,), (torch.ones_like(raw),)), (value.detach(), slope))
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])

@@ -50,8 +50,9 @@ class Link:
     def value(self, raw: Tensor) -> Tensor:
         """Returns the constant, in float32 or better."""
         raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
-        # torch.func cannot transform `_LinkedValue`; in this case torch differentiates the formula itself.
-        if not raw.requires_grad or is_transformed():
+        if is_transformed():
+            return _TransformedLinkedValue.apply(raw, self, self.low, self.high)
+        if not raw.requires_grad:
             return self.limited(raw)
         return _LinkedValue.apply(raw, self, self.low, self.high)
 
@@ -120,6 +121,28 @@ class _LinkedValue(torch.autograd.Function):
         inside = raw.clamp(*ctx.range)
         slope = ctx.link.slope(inside, ctx.link.forward(inside))
         return grad * slope.clamp_min(2.0**-10), None, None, None
+
+
+class _TransformedLinkedValue(torch.autograd.Function):
+    """`_LinkedValue` in the form that torch.func and forward mode need; torch.compile does not accept this form."""
+
+    generate_vmap_rule = True
+    backward = _LinkedValue.backward
+
+    @staticmethod
+    def forward(raw: Tensor, link: Link, low: float, high: float) -> Tensor:
+        return link.forward(raw.clamp(low, high))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+        raw, ctx.link, low, high = inputs
+        ctx.range = (low, high)
+        ctx.save_for_backward(raw)
+        ctx.save_for_forward(raw)
+
+    @staticmethod
+    def jvp(ctx, raw_t: Tensor, *_: None) -> Tensor:  # type: ignore[no-untyped-def]
+        return _LinkedValue.backward(ctx, raw_t)[0]
 
 
 assert LEAST_SLOPE == 2.0**-10
