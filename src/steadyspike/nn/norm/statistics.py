@@ -112,7 +112,9 @@ def batch_norm(
     # For one image, torch's backward returns wrong gradients if only one of x and the gradient is channels_last, and
     # the stride of the batch is not that of a whole image (as for one step of a sequence). If space is one axis,
     # channels_last does not exist. The result gets x's format again, since the layers that follow depend on it.
-    one = len(x) == 1 and x.ndim > 3 and torch.is_grad_enabled() and not torch.compiler.is_compiling()
+    # In training without gradients too, so that a checkpoint's first forward rounds as its recomputation.
+    gradients = training or torch.is_grad_enabled()
+    one = len(x) == 1 and x.ndim > 3 and gradients and not torch.compiler.is_compiling()
     y = F.batch_norm(x.flatten(2) if one else x, *running, weight, bias, training, momentum, eps)
     if not one:
         return y
