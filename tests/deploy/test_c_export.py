@@ -57,6 +57,39 @@ def test_float_is_the_folded_network(name, tmp_path):
     same(fold(model, x, mode="split"), tmp_path, x, 4, integer=False, flags=["-O1"])
 
 
+@pytest.mark.parametrize("integer", [True, False])
+@pytest.mark.parametrize("first", ["conv", "linear", "lif", "pool"])
+def test_an_image_that_is_repeated_before_the_first_layer(first, integer, tmp_path):
+    """The caller passes it at the first step only; later steps must not read a null pointer."""
+    torch.manual_seed(0)
+    before = {
+        "conv": [Folded(nn.Conv2d(3, 6, 3, padding=1))],
+        "linear": [nn.Flatten(2), nn.Linear(108, 6)],
+        "lif": [],
+        "pool": [Folded(nn.AvgPool2d(2))],
+    }
+
+    class Repeats(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(*before[first], ss.LIF(0.3), nn.Flatten(2), nn.LazyLinear(4))
+
+        def forward(self, x):
+            return self.layers(x.expand(4, *x.shape))
+
+    x = torch.rand(16, 3, 6, 6)
+    same(fold(settled(Repeats(), x), x), tmp_path, x, 4, integer, flags=SANITIZED)
+
+
+@pytest.mark.parametrize("before", [[], [Folded(nn.AvgPool2d(2))], [Folded(nn.MaxPool2d(2))]])
+def test_neurons_that_read_frames_without_a_layer_of_weights(before, tmp_path):
+    """Their integer currents are the frames in the scale of their potentials."""
+    torch.manual_seed(0)
+    x = torch.rand(4, 16, 3, 6, 6)
+    model = nn.Sequential(*before, ss.LIF(0.3), nn.Flatten(2), nn.LazyLinear(4))
+    same(fold(settled(model, x), x), tmp_path, x, 4, flags=SANITIZED)
+
+
 def test_norms_with_constants_per_step(tmp_path):
     x = torch.rand(4, 3, 3, 16, 16)
     model, x = trained("resnet19_tiny", x, norm="tebn")

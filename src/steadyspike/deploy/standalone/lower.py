@@ -82,7 +82,7 @@ class _Lowering(Rearrange):
     def _lower(self, node: Node) -> None:
         handlers: dict[str, Callable[[Node], Value | None]] = {
             "input": self._input,
-            "repeat": lambda node: self.value(node.inputs[0]),
+            "repeat": self._repeat,
             "time_mean": lambda node: self.value(node.inputs[0]),
             "conv": self._real,
             "linear": self._real,
@@ -99,6 +99,14 @@ class _Lowering(Rearrange):
     def _input(self, node: Node) -> Value:
         index = np.arange(int(np.prod(node.shape))).reshape(node.shape)
         return Value(Buffer(node.name, "input", grid_of(node.shape), -np.inf, np.inf), index)
+
+    def _repeat(self, node: Node) -> Value:
+        """Layers that read the image at every step read a copy: the caller passes it at the first step only."""
+        value = self.value(node.inputs[0])
+        if value.buffer.kind != "input":
+            return value
+        self.operations = self.still
+        return self.copied(node, value)
 
     def _waits(self, node: Node) -> bool:
         """Returns True if its only reader computes the node as part of its own sum, so that it needs no memory."""
@@ -234,7 +242,8 @@ class _Lowering(Rearrange):
             total = _Sum(grid_of(node.shape)[0], [Edge(self.natural(source, value), np.array([[1 / value.joins]]))])
         waited = source.name not in self.values
         layer = self._layer(node, total, source if waited else node)
-        if self.integer and waited and self.constants.is_first(source.name):
+        rounded = not waited and self.value(source.name).buffer.kind == "current"  # by `_stored`
+        if self.integer and self.constants.is_first(source.name) and not rounded:
             layer = replace(
                 layer, adds="first", rescale=self.constants.scale(source.name), low=-(2.0**30), high=2.0**30
             )
