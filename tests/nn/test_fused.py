@@ -29,8 +29,8 @@ def current(*shape: int) -> Tensor:
 
 
 def runs_as_one(layer: ss.LIF, x: Tensor | None = None) -> bool:
-    node = layer(current().requires_grad_() if x is None else x).grad_fn
-    return node is not None and node.name() == "_FusedBackward"
+    out = layer(current().requires_grad_() if x is None else x)  # older torch forgets the node with its output
+    return out.grad_fn is not None and out.grad_fn.name() == "_FusedBackward"
 
 
 def gradients(layer: ss.LIF, x: Tensor) -> list[Tensor | None]:

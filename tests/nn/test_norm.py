@@ -147,6 +147,14 @@ def test_compiled_norms_under_a_checkpoint_refuse_to_move_twice(name: str) -> No
         out.square().sum().backward()
 
 
+def torch_moves_statistics_twice() -> bool:
+    """Old versions of torch (2.8) run a checkpointed part of a compiled function again, with its changes of buffers."""
+    plain = nn.BatchNorm1d(3)
+    run = torch.compile(lambda z: checkpoint(plain, z, use_reentrant=False), backend="aot_eager")
+    run(torch.randn(5, 3, requires_grad=True)).sum().backward()
+    return int(plain.num_batches_tracked) == 2
+
+
 @pytest.mark.parametrize("name", ["tdbn", "bn", "tab"])
 def test_a_compiled_function_that_checkpoints_moves_statistics_once(name: str) -> None:
     torch._dynamo.reset()
@@ -155,6 +163,10 @@ def test_a_compiled_function_that_checkpoints_moves_statistics_once(name: str) -
     norm(x).square().sum().backward()
     y = x.detach().clone().requires_grad_()
     run = torch.compile(lambda z: checkpoint(other, z, use_reentrant=False), backend="aot_eager")
+    if torch_moves_statistics_twice():
+        with pytest.raises(RuntimeError, match="recomputes a compiled layer whose running statistics"):
+            run(y).square().sum().backward()
+        return
     run(y).square().sum().backward()
     torch.testing.assert_close(y.grad, x.grad)
     for (key, a), b in zip(norm.state_dict().items(), other.state_dict().values()):
