@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import torch
 
+from steadyspike.core.torch_private import storage_key, tree_leaves
 from steadyspike.disk.sealed import SealedWriter, SealError, check_trailer
 from steadyspike.train.files.atomic import CheckpointError, link, write_atomically
 from steadyspike.train.files.folder import DamagedRun, RunFolder
@@ -54,7 +55,14 @@ def read_state(file: BinaryIO) -> Any:
         if len({entry.filename for entry in entries}) < len(entries):
             raise SealError("holds two entries of one name")
     file.seek(0)
-    return torch.load(file, map_location="cpu", weights_only=True)
+    state = torch.load(file, map_location="cpu", weights_only=True)
+    # torch 2.8 does not compare the two: a tensor longer than its entry would read other memory of the process.
+    tensors = [leaf for leaf in tree_leaves(state) if isinstance(leaf, torch.Tensor)]
+    sizes = {storage_key(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}
+    written = [entry.file_size for entry in entries if entry.filename.split("/")[-2:-1] == ["data"]]
+    if sorted(written) != sorted(sizes.values()):
+        raise ValueError("tensors and entries differ in size")
+    return state
 
 
 def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[str, Any]:
