@@ -15,6 +15,7 @@ from steadyspike.kernels.library import LIBRARY
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.kernels.scan.contract import Call, Scan
+from steadyspike.kernels.scan.cpu import neuron_calls
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.operator import lif_scan_backward_op, lif_scan_op
 from tests.kernels.built import needs_kernel
@@ -194,3 +195,13 @@ def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("steadyspike.kernels.scan.cpu.neuron_calls.ABI", 1)
     other = shutil.copy(LIBRARY, tmp_path / "other.so")  # the answer for LIBRARY itself is cached
     assert "other.so was built from another version" in str(CpuBackend(other).why_not(torch.empty(1)))
+
+
+@needs_kernel
+def test_a_library_without_the_norms_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Otherwise the forward would run and the backward would raise an error."""
+    names = (*neuron_calls._NAMES[:-1], "steadyspike_norm_of_a_newer_version")
+    assert neuron_calls._NAMES[-1] == "steadyspike_norm_sums"
+    monkeypatch.setattr("steadyspike.kernels.scan.cpu.neuron_calls._NAMES", names)
+    other = shutil.copy(LIBRARY, tmp_path / "other.so")
+    assert "does not load" in str(CpuBackend(other).why_not(torch.empty(1)))

@@ -467,6 +467,17 @@ def test_mpbn_folds_into_levels_with_any_sign_of_gamma(gradient: str, reset: str
     assert not folded.training
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_mpbn_trains_in_half_precision(dtype: torch.dtype) -> None:
+    """Its norm gets M, which is float32, and has half parameters."""
+    x = torch.randn(3, 4, 8, 5, 5).to(dtype)
+    layer, exact = MPBN(8).to(dtype), MPBN(8)
+    out = layer(x)
+    out.float().sum().backward()
+    assert out.dtype == dtype and layer.norm.weight.grad is not None
+    assert ((out.float() > 0) == (exact(x.float()) > 0)).float().mean() > 0.98  # M is rounded near the threshold
+
+
 def test_mpbn_running_statistics_move_once_per_step() -> None:
     layer = MPBN(C)
     layer(current().float())

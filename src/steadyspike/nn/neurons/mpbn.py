@@ -68,7 +68,8 @@ class MPBN(LIF):
 
         def step(x_t: Tensor, u: Tensor) -> Step:
             m = charge(x_t, u, a, self.spec)
-            s = spike(self.norm(m[None])[0], v, self.spec)
+            # In half precision the norm's parameters are half and M is float32; torch's batch norm needs one dtype.
+            s = spike(self.norm(m[None].to(self.norm.weight.dtype))[0], v, self.spec)
             return Step(v * s if self.spec.family == "trsg" else s, s, m, reset(m, s, v, self.spec))
 
         return scan_steps(x, u0, step, membrane=membrane, channelwise=self.channels is not None)

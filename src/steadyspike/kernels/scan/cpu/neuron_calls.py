@@ -19,11 +19,12 @@ from steadyspike.core.torch_private import count_change
 from steadyspike.kernels.library import LIBRARY, load_library
 from steadyspike.kernels.scan.contract import Affine, Gradients, NormSums
 from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, pack_backward, pack_forward
+from steadyspike.kernels.scan.cpu.norm_gradient import FUNCTIONS as NORM_FUNCTIONS
 from steadyspike.kernels.scan.cpu.plan import Plan
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
 
-_NAMES = ("steadyspike_neuron_forward", "steadyspike_neuron_backward", "steadyspike_neuron_abi")
+_NAMES = ("steadyspike_neuron_forward", "steadyspike_neuron_backward", "steadyspike_neuron_abi", *NORM_FUNCTIONS)
 _STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 _MOVED, _OUTSIDE = 3, 4  # NeuronStatus of csrc/neuron/neuron_abi.h
 

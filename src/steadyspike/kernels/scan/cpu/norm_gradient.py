@@ -11,12 +11,12 @@ from torch import Tensor
 from steadyspike.kernels.library import load_library
 from steadyspike.kernels.sizes_only import has_no_values
 
-_NAME, _SUMS = "steadyspike_norm_input_gradient", "steadyspike_norm_sums"
+FUNCTIONS = _NAME, _SUMS = "steadyspike_norm_input_gradient", "steadyspike_norm_sums"
 
 
 @cache
 def _library() -> ctypes.CDLL:
-    library = load_library((_NAME, _SUMS))
+    library = load_library(FUNCTIONS)
     if isinstance(library, str):
         raise RuntimeError(library)
     return library
