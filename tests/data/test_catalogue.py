@@ -54,7 +54,7 @@ def test_augmentation_and_normalisation_can_be_chosen(shared_cache: Path) -> Non
     assert x.min() == 0 and x.max() <= 1
     padded = data.load("digits", cache_dir=shared_cache, augment={"padding": 3, "flip": False})
     assert padded.dataset.augment == Augment(3, False)
-    bad_augments = ({"crop": 3}, "standard", {"padding": -1}, {"flip": 1})
+    bad_augments = ({"zoom": 3}, "standard", {"padding": -1}, {"flip": 1})
     for wrong in (*({"augment": bad} for bad in bad_augments), {"mean": [0.1, 0.2, 0.3]}, {"std": [0.0]}):
         with pytest.raises(DataError):
             data.load("digits", cache_dir=shared_cache, **wrong)

@@ -64,7 +64,7 @@ def test_labels_that_are_no_class_index(label: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"mean": (0.5, 0.5)}, {"mean": 0.5}, {"std": (0.0,)}, {"std": (float("nan"),)}, {"augment": {"crop": 1}}]
+    "wrong", [{"mean": (0.5, 0.5)}, {"mean": 0.5}, {"std": (0.0,)}, {"std": (float("nan"),)}, {"augment": {"zoom": 1}}]
 )
 def test_wrong_constants_are_refused(wrong: dict[str, Any]) -> None:
     class Bytes(Floats):

@@ -72,6 +72,12 @@ def test_rounding_keeps_constants_and_what_float16_cannot_hold() -> None:
     assert {name: t.dtype for name, t in small.items()} == {"w": torch.half, "v": torch.float, "large": torch.float}
 
 
+def test_rounding_of_the_largest_layers_stops_at_a_size() -> None:
+    state = {"small": torch.rand(2, 2), "larger": torch.rand(8, 8), "largest": torch.rand(9, 9)}  # 16 + 256 + 324 bytes
+    for until, halves in ((596, set()), (595, {"largest"}), (434, {"largest"}), (433, {"largest", "larger"})):
+        assert {name for name, t in rounded(state, until).items() if t.dtype == torch.half} == halves
+
+
 def test_networks_that_need_code_are_refused(tmp_path: Path) -> None:
     for number, model in enumerate(
         (

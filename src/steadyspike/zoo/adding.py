@@ -6,7 +6,7 @@ import itertools
 import statistics
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,10 +26,11 @@ from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.run.loading import LoadedRun, load_run
 from steadyspike.train.watch.layers import LayerWatch
 from steadyspike.zoo.card import card_of_run
-from steadyspike.zoo.description import Numbers, describe_run
+from steadyspike.zoo.description import Numbers, Rounding, describe_run
 from steadyspike.zoo.saving import rounded, write_card, write_description, write_record
 
 LARGEST = 4_000_000  # bytes of an entry's weights
+ROOM = 50_000  # bytes of the file besides its tensors
 ALLOWED = 0.1  # points of accuracy (hundredths of mAP@.5) that rounding may cost
 COUNTED, TIMED = 256, 15  # the number of samples whose operations are counted, and of forwards that are timed
 
@@ -37,8 +38,9 @@ COUNTED, TIMED = 256, 15  # the number of samples whose operations are counted, 
 def add(source: Path, folder: Path, data_dir: Path | None = None) -> Path:
     """Writes the network of the run ``source`` to ``folder`` (NETWORKS / NAME), with numbers and card.
 
-    The weights are rounded to float16 if that costs at most `ALLOWED` points. The numbers are measured with the stored
-    weights, so that `steadyspike evaluate NAME` gives exactly the same numbers.
+    The weights are rounded to float16, all or those of the largest layers, if that changes the score by at most
+    `ALLOWED` points. The numbers are measured with the stored weights, so that `steadyspike evaluate NAME` gives
+    exactly the same numbers.
     """
     run = load_run(source, data_dir)
     if run.result["status"] != "finished":
@@ -51,12 +53,15 @@ def add(source: Path, folder: Path, data_dir: Path | None = None) -> Path:
 
 
 def _fill(run: LoadedRun, folder: Path, name: str) -> None:
-    before = points(run.result["test"])
-    rounding: Literal["float16", "none"] = "float16"
-    test, rate = _stored(run, folder, rounded(run.model.state_dict()))
-    if abs(points(test) - before) > ALLOWED:
-        rounding = "none"
-        test, rate = _stored(run, folder, run.model.state_dict())
+    before, state = points(run.result["test"]), run.model.state_dict()
+    # The first of these that keeps the score. The score must not rise either: this would be chance on the test part.
+    choices: list[tuple[Rounding, dict[str, Tensor]]] = [("float16", rounded(state)), ("none", state)]
+    if sum(t.nbytes for t in state.values()) > LARGEST - ROOM:
+        choices.insert(1, ("float16 in the largest layers", rounded(state, LARGEST - ROOM)))
+    for rounding, stored in choices:  # noqa: B007 - the one that was kept is read below
+        test, rate = _stored(run, folder, stored)
+        if abs(points(test) - before) <= ALLOWED:
+            break
     weights = RunFolder(folder).weights
     if weights.stat().st_size > LARGEST:
         raise RunError(f"the weights take {weights.stat().st_size / 1e6:.1f} MB; an entry may have {LARGEST / 1e6:g}")

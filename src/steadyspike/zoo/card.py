@@ -63,7 +63,10 @@ def _scores(test: dict[str, Any]) -> str:
 def _numbers(numbers: Numbers, rounding: str, facts: dict[str, Any]) -> str:
     joule = "-" if numbers.energy_mj is None else f"{numbers.energy_mj:.4f} mJ"
     note = f" ({plain(numbers.energy_note)})" if numbers.energy_note else ""
-    how = "Weights of convolutions and linear layers are rounded to float16" if rounding == "float16" else "Not rounded"
+    how = {
+        "float16": "Weights of convolutions and linear layers are rounded to float16",
+        "none": "Not rounded",
+    }.get(rounding, "Weights of the largest layers are rounded to float16, so that the file has at most 4 MB")
     return (
         f"| parameters | firing rate | energy per sample | time per sample |\n|---|---|---|---|\n"
         f"| {facts.get('parameters', 0):,} | {numbers.firing_rate:.2%} | {joule} | {numbers.ms:.1f} ms |\n\n"

@@ -64,10 +64,13 @@ class Numbers(_Table):
     before: float
 
 
+Rounding = Literal["float16", "float16 in the largest layers", "none"]
+
+
 class Description(_Table):
     """recipe: the tables that build the network, and the rest of the recipe if it was trained by one
 
-    rounding: of the weights of convolutions and linear layers in the file: "float16" or "none"
+    rounding: of the weights of convolutions and linear layers in the file: all, those of the largest layers, or none
     """
 
     format: Literal["steadyspike network 1"] = FORMAT
@@ -76,7 +79,7 @@ class Description(_Table):
     classes: list[str] = Field(max_length=100_000)
     input: Input
     weights_sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    rounding: Literal["float16", "none"] = "none"
+    rounding: Rounding = "none"
     numbers: Numbers | None = None
 
     @property
@@ -157,7 +160,7 @@ def _compare(expected: dict[str, Tensor], state: dict[str, Tensor]) -> None:
             raise RunError(f"the weights do not belong to the described network: {name[:100]!r} is {shapes}")
 
 
-def describe_run(run: LoadedRun, sha256: str, rounding: Literal["float16", "none"] = "none") -> Description:
+def describe_run(run: LoadedRun, sha256: str, rounding: Rounding = "none") -> Description:
     """Returns the description of a finished run; its data set is opened for the names of the classes."""
     recipe, facts = run.recipe, facts_of(run)
     if is_own(recipe.model.name):

@@ -6,7 +6,7 @@ import copy
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.weights import NOTED, save_weights
 from steadyspike.train.run.loading import LoadedRun
 from steadyspike.zoo.card import card_of_model, card_of_run
-from steadyspike.zoo.description import CARD, FILE, Description, Input, build, describe_run
+from steadyspike.zoo.description import CARD, FILE, Description, Input, Rounding, build, describe_run
 from steadyspike.zoo.pretrained import Pretrained
 
 HALF_LARGEST = 65504.0
@@ -47,7 +47,7 @@ def save_pretrained(
     if target.exists() and any(target.iterdir()):
         raise RunError(f"{target} is not empty: save_pretrained writes into a new folder")
     target.mkdir(parents=True, exist_ok=True)
-    rounding: Literal["float16", "none"] = "float16" if half else "none"
+    rounding: Rounding = "float16" if half else "none"
     network = model if isinstance(model, nn.Module) else model.model
     state = rounded(network.state_dict()) if half else network.state_dict()
     save_weights(RunFolder(target).weights, state, {})
@@ -69,8 +69,10 @@ def save_pretrained(
     return target
 
 
-def rounded(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def rounded(state: dict[str, Tensor], until: int = 0) -> dict[str, Tensor]:
     """Returns ``state`` with the weights of convolutions and linear layers in float16.
+
+    until: stop when all tensors together have this number of bytes; the largest ones are rounded first
 
     Constants and statistics stay exact.
     """
@@ -78,7 +80,12 @@ def rounded(state: dict[str, Tensor]) -> dict[str, Tensor]:
     def fits(t: Tensor) -> bool:
         return t.is_floating_point() and t.ndim >= 2 and float(t.abs().max()) < HALF_LARGEST
 
-    return {name: t.half() if t.numel() and fits(t) else t for name, t in state.items()}
+    small, left = dict(state), sum(t.nbytes for t in state.values()) - until
+    for name, t in sorted(state.items(), key=lambda item: -item[1].numel()):
+        if left > 0 and t.numel() and fits(t):
+            small[name] = t.half()
+            left -= t.nbytes - small[name].nbytes
+    return small
 
 
 def write_description(folder: Path, description: Description) -> None:
