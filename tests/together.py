@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from steadyspike.train.state.processes import leave_group
+
 
 def in_two_processes(function: Callable[[int], Any], folder: Path) -> list[Any]:
     """Returns ``function(rank)`` of both processes; it must be a function of a module, and ``folder`` must be empty."""
@@ -21,4 +23,4 @@ def _process(rank: int, function: Callable[[int], Any], folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     torch.save(function(rank), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    leave_group()

@@ -70,7 +70,8 @@ def test_the_command_starts_processes_and_their_first_reports(tmp_path):
     text = devices(tmp_path / "run", "--set", "schedule.epochs=1")
     assert "; 2 x cpu, fp32" in text
     assert text.count("test accuracy after 1..2") == text.count("everything is in") == 1
-    assert (tmp_path / "run" / "figure.png").exists() and list((tmp_path / "run" / "logs").rglob("stderr.log"))
+    assert (tmp_path / "run" / "figure.png").exists(), text
+    assert list((tmp_path / "run" / "logs").rglob("stderr.log"))
     again = devices(tmp_path / "run", "--set", "schedule.epochs=1", "--resume")
     assert again.startswith("this run has ended already") and again.count("test accuracy") == 1
 

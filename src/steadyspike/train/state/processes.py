@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,9 @@ def leave_group() -> None:
     """Ends the process group, if there is one."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+        # A thread of gloo frees the tensors of the last sum after the sum has returned, and needs Python's lock for it.
+        # If Python ends before that, the thread aborts the process, and torchrun then stops all others.
+        time.sleep(0.2)
 
 
 def of_all(value: Any) -> list[Any]:
