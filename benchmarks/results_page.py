@@ -241,6 +241,12 @@ def evidence(recorded: Recorded) -> str:
     return f"{grid(['test accuracy (%)', *METHODS.values()], ablations)}\n\n{grid(head, networks)}"
 
 
+def time_to_accuracy(recorded: Recorded) -> str:
+    from benchmarks.time_to_accuracy import table  # which writes these pages
+
+    return table(recorded)
+
+
 PARTS: dict[str, tuple[str, Callable[[Recorded], str]]] = {
     "narrow": ("docs/results.md", partial(own_evidence, "narrow", narrow_pages)),
     "proof": ("docs/results.md", proof),
@@ -251,6 +257,7 @@ PARTS: dict[str, tuple[str, Callable[[Recorded], str]]] = {
     "mini": ("docs/reproduce.md", mini),
     "gradient": ("docs/methods.md", gradients),
     "zoo": ("docs/zoo.md", zoo),
+    "time": ("docs/benchmarks.md", time_to_accuracy),
     "evidence": ("README.md", evidence),
 }
 

@@ -8,7 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import result_tables, trained  # noqa: E402
+from benchmarks import result_tables, time_to_accuracy, trained  # noqa: E402
+
+from steadyspike.paper.work.page import NOT_RUN  # noqa: E402
+from steadyspike.paper.work.recorded import Recorded  # noqa: E402
+from steadyspike.results.measured import Measured  # noqa: E402
 
 
 def test_a_run_replaces_that_of_its_kind_of_machine_and_no_other(tmp_path: Path) -> None:
@@ -85,3 +89,25 @@ def test_values_by_layer_are_those_of_the_last_epoch(tmp_path: Path) -> None:
         "V by layer": [0.75, 0.5],
         "tau by layer": [1.5, 3.0],
     }
+
+
+def test_minutes_to_an_accuracy_count_from_where_it_is_kept() -> None:
+    minutes, accuracies = [1.0, 2.0, 3.0, 4.0], [60.0, 81.0, 79.0, 82.0]
+    assert time_to_accuracy.minutes_to(minutes, accuracies, 60) == 1.0
+    assert time_to_accuracy.minutes_to(minutes, accuracies, 80) == 4.0, "81 % was lost again"
+    assert time_to_accuracy.minutes_to(minutes, accuracies, 85) is None
+
+
+def test_the_table_of_minutes_has_a_ratio_if_both_reached_the_accuracy() -> None:
+    def run(name: str, minutes: list[float], accuracies: list[float]) -> Measured:
+        numbers = {"minutes": minutes, "accuracy": accuracies, "milliseconds per step": [100.0]}
+        return Measured(
+            recipe=name, seed=0, value=accuracies[-1], commit="abc", hardware="A", date="2026-11-19", numbers=numbers
+        )
+
+    ours, theirs = time_to_accuracy.NAMES.values()
+    runs = [run(ours, [5.0, 10.0], [72.0, 86.0]), run(theirs, [10.0, 30.0], [71.0, 82.0])]
+    text = time_to_accuracy.table(Recorded(runs))
+    assert "| 80 % | 10.0 min | 30.0 min | 3.0 |" in text
+    assert "| 85 % | 10.0 min | not reached | - |" in text
+    assert time_to_accuracy.table(Recorded(runs[:1])) == NOT_RUN
