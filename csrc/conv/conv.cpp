@@ -68,8 +68,17 @@ int64_t forward(const SpikeConv& c, const float* packed, float scale, const floa
     while (pixels > 64 && total / pixels < 4 * c.threads) pixels /= 2;
     ConvPlan plan = cut(shape.images, shape.out_height, shape.out_width, pixels);
     if (plan.parts < 2 * c.threads) plan.splits = smaller(shape.blocks, ceil(2 * c.threads, plan.parts));
-    const ConvTask task{c, shape, plan, packed, bias, nullptr, scale, out};
-    return run(c.threads, plan.parts * plan.splits, [&](int64_t unit) { return loops_for(c).forward(task, unit); });
+    const ConvTask task{c, shape, plan, packed, bias, nullptr, scale, nullptr};
+    const int64_t image = shape.out_height * shape.out_width * c.out_channels;
+    // Unit: a part of the output, and one of `splits` shares of the blocks of output channels.
+    return run(c.threads, plan.parts * plan.splits, [&](int64_t unit) {
+        const ConvPart part(plan, shape, shape.out_height, unit / plan.splits);
+        const int64_t split = unit % plan.splits, first = part.row0 * shape.out_width;
+        const ForwardArea area{part.image0, part.image1 - part.image0, 1, 0, part.row0, part.row1};
+        loops_for(c).forward(task, area, shape.blocks * split / plan.splits, shape.blocks * (split + 1) / plan.splits,
+                             out + part.image0 * image + first * (c.channels_last ? c.out_channels : 1));
+        return true;
+    });
 }
 
 int64_t weight_gradient(const SpikeConv& c, const float* g, const float* level, int64_t levels, const ConvWeight& gradient) {

@@ -83,13 +83,24 @@ struct ConvTask {
     ConvPlan plan;
     const float *packed, *bias, *g;
     float scale;
-    float* out;                               // out, dx, or partial sums of the weight gradient
+    float* out;                               // dx, or partial sums of the weight gradient
+};
+
+// The output that one unit of the forward computes: rows of images. The images are `runs` times `run` adjacent ones, from
+// one run to the next `apart`: the same images at several steps.
+struct ForwardArea {
+    int64_t image0, run, runs, apart;
+    int64_t row0, row1;
+
+    int64_t images() const { return run * runs; }
+    int64_t image(int64_t n) const { return image0 + n / run * apart + n % run; }
 };
 
 // One unit of work. False: a value was not finite.
 using ConvLoop = bool (*)(const ConvTask&, int64_t unit);
 struct ConvLoops {
-    ConvLoop forward, weight_gradient, input_gradient, winograd;
+    void (*forward)(const ConvTask&, const ForwardArea&, int64_t block0, int64_t block1, float* out);  // see conv_forward.h
+    ConvLoop weight_gradient, input_gradient, winograd;
     bool (*pack)(const SpikeConv&, const ConvShape&, const ConvWeight&, const float* level, int64_t order, int64_t unit, float* packed);
     void (*pack_winograd)(const SpikeConv&, const ConvWeight&, int64_t unit, float* packed);
 };

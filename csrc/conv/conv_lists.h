@@ -5,7 +5,7 @@
 #include <new>
 
 #include "lanes.h"
-#include "conv_abi.h"
+#include "conv_plan.h"
 
 namespace {
 
@@ -182,24 +182,13 @@ struct StepsOf {
     }
 };
 
-// The images and rows of a part, and the rows of input that these need.
-struct ConvPart {
-    int64_t image0, image1, row0, row1;
-
-    ConvPart(const ConvPlan& plan, const ConvShape& shape, int64_t height, int64_t part) {
-        image0 = part / plan.row_parts * plan.images;
-        image1 = image0 + plan.images < shape.images ? image0 + plan.images : shape.images;
-        row0 = part % plan.row_parts * plan.rows;
-        row1 = row0 + plan.rows < height ? row0 + plan.rows : height;
-    }
-};
-
-// Counts the neurons that fired in rows [begin, end) of images [image0, image1).
-inline int64_t count_bits(const SpikeConv& conv, int64_t image0, int64_t image1, int64_t begin, int64_t end) {
+// Counts the neurons that fired in rows [begin, end) of the input images of an area.
+inline int64_t count_bits(const SpikeConv& conv, const ForwardArea& area, int64_t begin, int64_t end) {
     const int64_t size = conv.height * conv.width, runs = conv.channels_last ? 1 : conv.in_channels;
     const int64_t row = conv.width * conv.in_channels / runs, length = (end - begin) * row;
     int64_t count = 0;
-    for (int64_t image = image0; image < image1; ++image) {
+    for (int64_t n = 0; n < area.images(); ++n) {
+        const int64_t image = area.image(n);
         const uint64_t* step = conv.bits + image / conv.batch * conv.words;
         for (int64_t run = 0; run < runs; ++run) {
             const int64_t first = image % conv.batch * size * conv.in_channels + run * size + begin * row;

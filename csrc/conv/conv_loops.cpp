@@ -40,4 +40,4 @@ bool pack_unit(const SpikeConv& conv, const ConvShape& shape, const ConvWeight& 
 }  // namespace
 
 extern const ConvLoops STEADYSPIKE_CONV;
-const ConvLoops STEADYSPIKE_CONV = {forward_unit, weight_gradient_unit, input_gradient_unit, winograd_unit, pack_unit, pack_winograd_unit};
+const ConvLoops STEADYSPIKE_CONV = {forward_area, weight_gradient_unit, input_gradient_unit, winograd_unit, pack_unit, pack_winograd_unit};

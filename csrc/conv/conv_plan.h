@@ -1,4 +1,4 @@
-// How the drivers of the spike convolution and of a deployed layer cut their work.
+// How the spike convolution and a deployed layer cut their work.
 #pragma once
 #include "conv_abi.h"
 #include "units.h"
@@ -17,6 +17,18 @@ inline ConvPlan cut(int64_t images, int64_t height, int64_t width, int64_t pixel
     plan.splits = 1;
     return plan;
 }
+
+// The images and rows of a part.
+struct ConvPart {
+    int64_t image0, image1, row0, row1;
+
+    ConvPart(const ConvPlan& plan, const ConvShape& shape, int64_t height, int64_t part) {
+        image0 = part / plan.row_parts * plan.images;
+        image1 = image0 + plan.images < shape.images ? image0 + plan.images : shape.images;
+        row0 = part % plan.row_parts * plan.rows;
+        row1 = row0 + plan.rows < height ? row0 + plan.rows : height;
+    }
+};
 
 template <class Work>
 int64_t run(int64_t threads, int64_t units, Work work) {

@@ -15,7 +15,6 @@ namespace {
 
 // pixels times steps of a unit: each weight is used several times
 constexpr int64_t UNIT_PIXELS = 1024, LEAST_PIXELS = 64;
-constexpr int64_t MAX_ENTRY = UINT32_MAX;                 // bytes of the lists of deployed_events.h
 
 LayerLoop loop_for(int64_t isa) {
 #if defined(STEADYSPIKE_X86)
@@ -32,8 +31,7 @@ bool valid(const LayerSource& s, const SpikeLayer& layer) {
     if (s.kind == NUMBERS) return s.values && s.sample_stride >= 0 && s.step_stride >= 0;
     return s.kind == CONV_OF_SPIKES && s.packed && c.bits && steadyspike_conv_packed_size(&c) > 0 && c.batch == 1 &&
            c.channels_last && c.steps == layer.samples * layer.steps && c.out_channels == layer.channels &&
-           conv_output(c, 0) == layer.height && conv_output(c, 1) == layer.width &&
-           (c.width + 2 * c.padding[1]) * c.in_channels <= MAX_ENTRY / MAX_BLOCK;
+           conv_output(c, 0) == layer.height && conv_output(c, 1) == layer.width;
 }
 
 bool valid(const SpikeLayer& layer) {

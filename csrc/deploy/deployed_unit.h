@@ -3,11 +3,21 @@
 #pragma once
 #include <vector>
 
-#include "deployed_events.h"
+#include "../conv/conv_sums.h"
+#include "deployed_abi.h"
 
 namespace {
 
-constexpr int64_t CURRENTS_TOGETHER = 256;  // pixels times steps per pass over a block's weights
+constexpr int64_t CURRENTS_TOGETHER = PIXELS_TOGETHER;  // pixels times steps per pass over a block's weights
+
+// The convolution of a source, and the sums under a unit's pixels, [sample][pixel][step].
+struct Convolved {
+    const ConvTask task;
+    AreaSums sums;
+
+    Convolved(const LayerSource& source, const ForwardArea& area, int64_t steps)
+        : task{source.conv, conv_shape(source.conv), {}, source.packed, nullptr, nullptr, 1, nullptr}, sums(task, area, steps) {}
+};
 
 // A pixel of the layer: the position of its values in tensors of all pixels.
 struct Place {
@@ -116,22 +126,23 @@ LayerCount layer_unit(const LayerTask& task, int64_t unit) {
     LayerCount count;
     for (int64_t t0 = 0; t0 < layer.steps; t0 += STEPS_TOGETHER) {
         const int64_t steps = layer.steps - t0 < STEPS_TOGETHER ? layer.steps - t0 : STEPS_TOGETHER;
-        std::vector<std::unique_ptr<Events>> events;
-        for (int64_t i = 0; i < layer.sources; ++i) {
-            if (layer.source[i].kind != CONV_OF_SPIKES) continue;
-            ConvPart images = part;
-            images.image0 = part.image0 * layer.steps + t0;
-            images.image1 = images.image0 + samples * steps;
-            events.emplace_back(new Events(layer.source[i], images, steps));
-        }
+        // a sample's steps are adjacent images
+        const ForwardArea area{part.image0 * layer.steps + t0, samples * steps, 1, 0, part.row0, part.row1};
+        std::vector<std::unique_ptr<Convolved>> convolved;
+        for (int64_t i = 0; i < layer.sources; ++i)
+            if (layer.source[i].kind == CONV_OF_SPIKES) convolved.emplace_back(new Convolved(layer.source[i], area, steps));
         const int64_t together = CURRENTS_TOGETHER / steps;
         for (int64_t b = first_block; b < last_block; ++b) {
             const LayerBlock block(task, b);
             float* const kept = potentials.get() + (once ? 0 : (b - first_block) * total * task.block);
             for (int64_t p = 0; p < total; p += together) {
                 const int64_t n = total - p < together ? total - p : together;
-                std::memset(currents.get(), 0, size_t(n * steps * task.block) * sizeof(float));
-                for (const auto& source : events) source->add(p, n, per_sample, b, currents.get());
+                if (convolved.empty()) std::memset(currents.get(), 0, size_t(n * steps * task.block) * sizeof(float));
+                const float* before = nullptr;
+                for (const auto& source : convolved) {
+                    source->sums.compute(b, p * steps, {before, currents.get(), n * steps, task.block, task.block, false, 1, nullptr});
+                    before = currents.get();
+                }
                 for (int64_t q = 0; q < n; ++q) {
                     const Place at{part.image0 + (p + q) / per_sample, part.row0 * layer.width + (p + q) % per_sample};
                     block.finish(currents.get() + q * steps * task.block, kept + (once ? q : p + q) * task.block, at, t0, steps, count);
