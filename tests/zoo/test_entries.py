@@ -83,7 +83,7 @@ def test_commands_take_a_name_like_a_run(tmp_path: Path) -> None:
     code, text = command("report", "digits-cnn7", "--out", tmp_path / "page.html")
     assert code == 0 and (tmp_path / "page.html").stat().st_size > 10_000
     code, text = command("evaluate", "digits-cnn8")
-    assert code == 1 and "digits-cnn8" in text
+    assert code == 1 and "did you mean digits-cnn7?" in text
 
 
 @pytest.mark.parametrize("name", packaged_names())
@@ -105,6 +105,23 @@ def test_export_and_predict_take_a_name(tmp_path: Path, monkeypatch: pytest.Monk
     assert (
         command("export", "digits-cnn7", "--to", "int8", "--samples", 16, "--out", tmp_path / "n.safetensors")[0] == 0
     )
+
+
+def test_without_the_data_set_fold_export_and_predict_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache is empty, and nothing is downloaded."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    monkeypatch.setattr("steadyspike.data.data_folders.fetch", lambda *args, **options: asked.append(args))
+    image.new("RGB", (32, 32), "red").save(tmp_path / "red.png")
+    code, text = command("predict", "cifar10-resnet19", "red.png")
+    assert code == 0 and "red.png" in text
+    code, text = command("fold", "nmnist-cnn7")
+    assert code == 0 and "float64" in text and "proved on noise" in text
+    code, text = command("export", "nmnist-cnn7", "--to", "page", "--out", tmp_path / "page.html")
+    assert code == 0 and "without test samples" in text and (tmp_path / "page.html").stat().st_size > 100_000
+    assert command("export", "nmnist-cnn7", "--to", "int8", "--out", tmp_path / "n.safetensors")[0] == 0
+    assert asked == []
 
 
 def test_the_list_and_the_card() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
 from collections.abc import Callable
 from functools import partial
@@ -16,8 +17,9 @@ from torch import nn
 import steadyspike as ss
 from steadyspike import models
 from steadyspike.disk.checksum import file_sha256
+from steadyspike.disk.sealed import BLANK, seal
 from steadyspike.train import RunError
-from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.folder import RunFolder, run_folder
 from steadyspike.train.files.weights import save_weights
 from steadyspike.zoo.saving import rounded
 
@@ -40,10 +42,11 @@ def test_what_is_saved_comes_back(name: str, tmp_path: Path) -> None:
     with torch.no_grad():
         for p in model.parameters():
             p.add_(0.05 * torch.randn_like(p))
-    folder = ss.save_pretrained(model, tmp_path / "net", classes=["a", "b", "c"], mean=[0.5], std=[0.2])
+    mean, std = [0.5] * model.in_channels, [0.2] * model.in_channels
+    folder = ss.save_pretrained(model, tmp_path / "net", classes=["a", "b", "c"], mean=mean, std=std)
     assert {path.name for path in folder.iterdir()} == {"weights.safetensors", "network.json", "README.md"}
     net = ss.load(folder)
-    assert net.classes == ("a", "b", "c") and not net.model.training and net.description.input.mean == [0.5]
+    assert net.classes == ("a", "b", "c") and not net.model.training and net.description.input.mean == mean
     x = torch.rand(2, model.in_channels, *net.description.input.size)
     with torch.no_grad():
         expected, got = model.eval()(x), net.model(x)
@@ -64,6 +67,80 @@ def test_a_saved_network_is_saved_again_and_changes_its_classes(tmp_path: Path) 
     changed = [name for name in kept if kept[name].shape != new[name].shape]
     assert changed and all(name.startswith("head") for name in changed)
     assert all(torch.equal(kept[name], new[name]) for name in kept if name not in changed)
+
+
+def test_a_fine_tuned_network_of_load_is_saved(tmp_path: Path) -> None:
+    """With its preprocessing and its new classes; the data set of the old weights is not taken for its own."""
+    tuned = ss.load("digits-cnn7", num_classes=3)
+    assert tuned.num_classes == 3 and tuned.data.num_classes == 10
+    with torch.no_grad():
+        next(tuned.model.parameters()).mul_(1.5)
+    again = ss.load(ss.save_pretrained(tuned, tmp_path / "tuned", classes=["a", "b", "c"]))
+    assert again.classes == ("a", "b", "c") and again.num_classes == 3 and "3 classes: a, b, c" in again.card
+    assert again.description.input.mean == tuned.description.input.mean != None  # noqa: E711
+    assert "optimizer" not in again.card, "the recipe of the old weights is not how these were trained"
+    x = torch.rand(1, 1, 16, 16)
+    with torch.no_grad():
+        assert torch.equal(tuned.model(x), again.model(x))
+    with pytest.raises(RunError, match="does not record the data set"):
+        _ = again.data
+    unnamed = ss.load(ss.save_pretrained(ss.load(tmp_path / "tuned", num_classes=2), tmp_path / "unnamed"))
+    assert unnamed.classes == () and "2 classes" in repr(unnamed) and "2 classes\n" in unnamed.card
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_a_network_in_another_precision_is_saved_in_float32(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = models.create("cnn7_tiny", num_classes=3, timesteps=2).to(dtype)
+    state = ss.load(ss.save_pretrained(model, tmp_path / "net")).model.state_dict()
+    assert next(model.parameters()).dtype == dtype, "the given network does not change"
+    assert all(torch.equal(state[name], t.to(state[name].dtype)) for name, t in model.state_dict().items())
+
+
+def test_a_compiled_network_is_saved_as_the_network_in_it(tmp_path: Path) -> None:
+    model = models.create("cnn7_tiny", num_classes=3, timesteps=2)
+    state = ss.load(ss.save_pretrained(torch.compile(model), tmp_path / "net")).model.state_dict()  # type: ignore[arg-type]
+    assert all(torch.equal(state[name], t) for name, t in model.state_dict().items())
+
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"classes": ["a"]}, RunError, "1 names of classes for 3"),
+    ({"classes": "abc"}, TypeError, "must be a list"),
+    ({"mean": [0.5, 0.5]}, RunError, "mean and std"),
+    ({"mean": [0.5], "std": [0.5]}, RunError, "2 numbers, one per channel"),
+    ({"mean": [0.5, 0.5], "std": [0.5, 0.0]}, RunError, r"std\.1"),
+    ({"mean": [0.5, float("nan")], "std": [0.5, 0.5]}, RunError, r"mean\.1"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), WRONG)
+def test_after_an_error_there_is_no_folder(
+    options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message):
+        ss.save_pretrained(models.create("cnn7_tiny", num_classes=3), tmp_path / "a" / "net", **options)
+    assert not (tmp_path / "a" / "net").exists()
+
+
+def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path) -> None:
+    model = models.create("cnn7_tiny", num_classes=3)
+    with torch.no_grad():
+        next(model.parameters()).fill_(float("nan"))
+    (tmp_path / "net").mkdir()
+    with pytest.raises(RunError, match="not finite"):
+        ss.save_pretrained(model, tmp_path / "net")
+    assert list((tmp_path / "net").iterdir()) == []
+
+
+def test_class_names_and_scaling_of_a_run_are_not_ignored(tmp_path: Path) -> None:
+    run = ss.load_run(run_folder("digits-cnn7"))
+    with pytest.raises(RunError, match="those of its data set"):
+        ss.save_pretrained(run, tmp_path / "net", classes=list("0123456789"))
+
+
+def test_a_folder_is_preferred_to_a_network_of_the_zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = ss.save_pretrained(models.create("cnn7_tiny", num_classes=3), "digits-cnn7")
+    assert ss.load(folder).num_classes == ss.load("digits-cnn7").num_classes == 3
 
 
 def test_rounding_keeps_constants_and_what_float16_cannot_hold() -> None:
@@ -136,6 +213,11 @@ def saved(tmp_path: Path) -> Path:
         (lambda d: d.update(num_classes=10**6), "do not belong to the described network"),
         (lambda d: d.update(num_classes=10**12), "num_classes"),
         (lambda d: d.update(classes=[1, 2, 3]), "classes"),
+        (lambda d: d.update(classes=["a"]), "1 names of classes for 3"),
+        (lambda d: d["input"].update(mean=[0.5], std=[0.5]), "mean and std"),
+        (lambda d: d["input"].update(mean=[float("nan")] * 3, std=[0.5] * 3), r"mean\.0"),
+        (lambda d: d["input"].update(mean=[0.5] * 3, std=[0.0] * 3), r"std\.0"),
+        (lambda d: d["input"].update(axes="../x"), "axes must be one of"),
         (lambda d: d.update(format="steadyspike network 99"), "format"),
         (
             lambda d: d["input"].update(size=[10**9, 10**9]),
@@ -160,9 +242,27 @@ def test_forged_weights_are_refused(saved: Path) -> None:
         forged(saved, lambda d: d.update(weights_sha256=file_sha256(weights)))
         with pytest.raises(RunError, match=r"do not belong to the described network|more blocks"):
             ss.load(saved)
+    for change, message in (
+        (lambda t: t.to(torch.complex64), "is of torch.complex64"),
+        (lambda t: t.to(torch.int64), "is of torch.int64"),
+        (lambda t: torch.full_like(t, float("nan")), "not finite"),
+        (lambda t: torch.full_like(t, 1e300, dtype=torch.float64), "not finite"),
+    ):
+        state = models.create("resnet19_tiny", num_classes=3, timesteps=2).state_dict()
+        state["stem.conv_norm.conv.weight"] = change(state["stem.conv_norm.conv.weight"])
+        save_weights(weights, state, {})
+        forged(saved, lambda d: d.update(weights_sha256=file_sha256(weights)))
+        with pytest.raises(RunError, match=message):
+            ss.load(saved)
+    header = b'{"a":{"dtype":"F32","shape":[0,4611686018427387904,4611686018427387904],"data_offsets":[0,0]},'
+    header += b'"__metadata__":{"steadyspike":"' + json.dumps({"checksum": BLANK}).replace('"', '\\"').encode() + b'"}}'
+    weights.write_bytes(seal(len(header).to_bytes(8, "little") + header))
+    forged(saved, lambda d: d.update(weights_sha256=file_sha256(weights)))
+    with pytest.raises(RunError, match=r"damaged.*again"):
+        ss.load(saved)
     weights.write_bytes(b"\xff" * 64)
     forged(saved, lambda d: d.update(weights_sha256=file_sha256(weights)))
-    with pytest.raises(RunError, match="damaged"):
+    with pytest.raises(RunError, match=r"damaged.*copy or download"):
         ss.load(saved)
     weights.unlink()
     with pytest.raises(RunError, match="is missing"):
@@ -197,6 +297,15 @@ def test_wrong_places(tmp_path: Path) -> None:
         ss.load(tmp_path / "empty")
     with pytest.raises(RunError, match="neither a folder nor a network"):
         ss.load("cifar1-resnet19")
+    with pytest.raises(RunError, match="did you mean digits-cnn7"):
+        ss.load("DIGITS-cnn7")
+    with pytest.raises(RunError, match="neither a folder nor a network"):
+        ss.load("x" * 5000)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunError, match="is a file"):
+        ss.save_pretrained(models.create("cnn7_tiny"), tmp_path / "file")
+    with pytest.raises(TypeError, match="got str"):
+        ss.save_pretrained("digits-cnn7", tmp_path / "text")  # type: ignore[arg-type]
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("mine")
     with pytest.raises(RunError, match="not empty"):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from steadyspike.commands.common import ENDED, console, errors, one_line_errors
 from steadyspike.commands.options import DataDir, RunOrFile
+
+if TYPE_CHECKING:
+    from steadyspike.train.run.loading import LoadedRun
 
 TARGETS = ("nir", "onnx", "int8", "c", "page")
 PAGE_SAMPLES = 12  # the number of test samples in the page
@@ -77,14 +80,26 @@ def _page(source: Path, network, facts, target: Path, data_dir: Path | None) -> 
     from steadyspike.report.network_page.write import write_network_page
 
     samples, labels = None, []
-    if source.is_dir():
-        from steadyspike.train.run.loading import load_run
-
-        samples, classes = next(iter(batches(load_run(source, data_dir), "test", PAGE_SAMPLES)))
+    if (loaded := _with_data(source, data_dir)) is not None:
+        samples, classes = next(iter(batches(loaded, "test", PAGE_SAMPLES)))
         labels = classes.tolist()
     path = write_network_page(network, target, facts, samples, labels)
     console.print(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB): open it in a browser", soft_wrap=True)
     return ENDED
+
+
+def _with_data(source: Path, data_dir: Path | None) -> LoadedRun | None:
+    """Returns the run ``source``; None for a file, and for a saved network whose data set is not available."""
+    from steadyspike.commands.shared.deployed import missing_data
+    from steadyspike.train.run.loading import load_run
+
+    if not source.is_dir():
+        return None
+    loaded = load_run(source, data_dir)
+    if (reason := missing_data(loaded)) is not None:
+        console.print(f"without test samples: {reason}", style="yellow", soft_wrap=True, markup=False)
+        return None
+    return loaded
 
 
 def _c_file(network, facts, folder: Path, precision: str, main: bool) -> int:  # type: ignore[no-untyped-def]
@@ -105,13 +120,11 @@ def _integers(source: Path, network, facts, data_dir: Path | None, samples: int 
     from steadyspike.commands.shared.deployed import batches, correct
     from steadyspike.deploy.hardware import CHIPS, chip_report
     from steadyspike.deploy.integers import IntegerNetwork
-    from steadyspike.train.run.loading import load_run
 
     integer = IntegerNetwork(network)
     for chip in CHIPS:
         console.print(chip_report(integer, chip), soft_wrap=True)
-    if source.is_dir():
-        loaded = load_run(source, data_dir)
+    if (loaded := _with_data(source, data_dir)) is not None:
         with console.status("accuracy in integers"):
             right, total = correct(network, batches(loaded, "test", samples))
             also, _ = correct(integer, batches(loaded, "test", samples))

@@ -36,7 +36,9 @@ def card_of_run(folder: Path, name: str, about: str = "") -> str:
 
 def card_of_model(description: Description, name: str, about: str = "") -> str:
     """Returns the card of a network that was saved without a run; it has nothing about training."""
-    tables = f"```toml\n{dumps(description.recipe).strip()}\n```"
+    built = {key: table for key, table in description.recipe.items() if key in ("model", "neuron", "norm")}
+    steps = {"timesteps": description.recipe["data"]["timesteps"]}
+    tables = f"```toml\n{dumps({**built, 'data': steps}).strip()}\n```"
     parts = [f"# {plain(name)}", plain(about), *_use(name), "## Network", tables]
     parts += ["## Input and classes", _input(description)]
     parts += ["## Limits", "It was not recorded how the network was trained and how accurate it is."]
@@ -121,7 +123,7 @@ def _input(description: Description) -> str:
         lines.append(f"pixels / 255, less {given.mean}, divided by {given.std}")
     names = [plain(name) for name in description.classes[:MOST_NAMES]]
     more = f" and {len(description.classes) - MOST_NAMES} more" if len(description.classes) > MOST_NAMES else ""
-    lines.append(f"{description.num_classes} classes: {', '.join(names)}{more}")
+    lines.append(f"{description.num_classes} classes{': ' if names else ''}{', '.join(names)}{more}")
     return "\n".join(f"- {line}" for line in lines)
 
 

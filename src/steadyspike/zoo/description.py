@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor, nn
 
+from steadyspike.data.formats.aedat2 import AXES
 from steadyspike.data.input_files import input_facts
 from steadyspike.train.build.build_network import build_model
 from steadyspike.train.build.own_code import is_own
@@ -28,6 +29,8 @@ LARGEST_TEXT = 1 << 20  # bytes of network.json
 LARGEST_WEIGHTS = 1 << 32  # bytes of weights.safetensors
 MOST_STEPS = 10_000
 _REPEATS = ("layers", "depth", "blocks")  # options of networks that set how often a block is repeated
+_REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Table(BaseModel):
@@ -40,11 +43,19 @@ class Input(_Table):
     size: list[Annotated[int, Field(ge=1, le=1 << 14)]] = Field(min_length=2, max_length=2)
     channels: int = Field(ge=1, le=4096)
     timesteps: int | None = Field(default=None, ge=1, le=MOST_STEPS)
-    mean: list[float] | None = Field(default=None, max_length=4096)
-    std: list[float] | None = Field(default=None, max_length=4096)
+    mean: list[_Number] | None = None
+    std: list[Annotated[_Number, Field(gt=0)]] | None = None
     frames: dict[str, Any] | None = None
     axes: str = "dvs-cifar10"
     data: str = Field(default="", max_length=200)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Input:
+        if {None if part is None else len(part) for part in (self.mean, self.std)} not in ({None}, {self.channels}):
+            raise ValueError(f"mean and std must both have {self.channels} numbers, one per channel, or be left out")
+        if self.axes not in AXES:
+            raise ValueError(f"axes must be one of {', '.join(AXES)}")
+        return self
 
 
 class Numbers(_Table):
@@ -82,6 +93,12 @@ class Description(_Table):
     rounding: Rounding = "none"
     numbers: Numbers | None = None
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Description:
+        if len(self.classes) not in (0, self.num_classes):
+            raise ValueError(f"{len(self.classes)} names of classes for {self.num_classes} classes")
+        return self
+
     @property
     def facts(self) -> dict[str, Any]:
         """Returns the settings in the form that `read_input` takes."""
@@ -101,9 +118,14 @@ def read_description(folder: Path) -> Description:
     try:
         return Description.model_validate(RunFolder(folder).read_json(FILE))
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])[:100]
-        raise RunError(f"{path} is not a description of a network: {key}: {first['msg'][:200]}") from None
+        raise RunError(f"{path} is not a description of a network: {first_problem(error)}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Returns the first problem in a description: its key and what is wrong, in one line."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])[:100]
+    return f"{key}: {first['msg'].removeprefix('Value error, ')[:200]}".removeprefix(": ")
 
 
 def recipe_of(description: Description) -> Recipe:
@@ -147,6 +169,9 @@ def build(description: Description, state: dict[str, Tensor], num_classes: int |
         raise RunError(f"the network cannot be built: {reason}") from None
     own = model.state_dict()
     model.load_state_dict({name: own[name] if own[name].shape != t.shape else t for name, t in state.items()})
+    for name, t in model.state_dict().items():
+        if t.is_floating_point() and not t.isfinite().all():
+            raise RunError(f"the weights contain a value that is not finite: in {name!r}")
     if recipe.train.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model
@@ -158,6 +183,8 @@ def _compare(expected: dict[str, Tensor], state: dict[str, Tensor]) -> None:
         if here is None or there is None or here.shape != there.shape:
             shapes = " and ".join("missing" if t is None else str(list(t.shape)) for t in (here, there))
             raise RunError(f"the weights do not belong to the described network: {name[:100]!r} is {shapes}")
+        if there.dtype not in (_REAL if here.is_floating_point() else (here.dtype,)):
+            raise RunError(f"the weights do not belong to the described network: {name[:100]!r} is of {there.dtype}")
 
 
 def describe_run(run: LoadedRun, sha256: str, rounding: Rounding = "none") -> Description:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.disk.checksum import file_sha256
-from steadyspike.train.files.folder import RunError, RunFolder, find_packaged, packaged_names, run_folder
+from steadyspike.train.files.folder import RunError, RunFolder, find_folder, packaged_names
 from steadyspike.train.files.weights import read_weights
 from steadyspike.zoo.description import (
     CARD,
@@ -33,15 +33,17 @@ class Pretrained:
     """A trained network in evaluation mode, and what is needed to use it.
 
     model: takes [B, C, H, W] (event data [T, B, C, H, W]) and returns logits [T, B, classes]
-    classes: names of the classes in the order of the logits; empty if their number was changed
+    classes: names of the classes in the order of the logits; empty if there are none or their number was changed
+    num_classes: the number of logits
     description: how it was made, how inputs are prepared, what was measured
     card: the same for people, in Markdown
     """
 
     def __init__(
-        self, folder: Path, description: Description, model: nn.Module, classes: tuple[str, ...], data_dir: Path | None
+        self, folder: Path, description: Description, model: nn.Module, num_classes: int, data_dir: Path | None
     ) -> None:
-        self.folder, self.description, self.model, self.classes = folder, description, model, classes
+        self.folder, self.description, self.model, self.num_classes = folder, description, model, num_classes
+        self.classes = tuple(description.classes) if num_classes == description.num_classes else ()
         self._data_dir = data_dir
 
     @property
@@ -67,9 +69,14 @@ class Pretrained:
 
     @cached_property
     def data(self) -> DataBundle:
-        """Returns the data that the network was trained on, with the split: ``net.data.eval_loader("test", 256)``."""
+        """Returns the data that the network was trained on, with the split: ``net.data.eval_loader("test", 256)``.
+
+        Raises RunError if the network was saved without a run, or trained on a data set of the user's own code.
+        """
         from steadyspike.train.build.data import load_data
 
+        if "name" not in self.description.recipe.get("data", {}):
+            raise RunError(f"{self.folder} does not record the data set of the network: use ss.data.load")
         return load_data(self.recipe.data, self._data_dir)
 
     def preprocess(self, file: str | Path, resize: bool = True) -> Tensor:
@@ -91,7 +98,7 @@ class Pretrained:
         return [(names[i], p) for i, p in zip(order.tolist(), share.tolist())]
 
     def __repr__(self) -> str:
-        summary = f"{self.recipe.model.name}, {len(self.classes) or 'other'} classes, T = {self.timesteps}"
+        summary = f"{self.recipe.model.name}, {self.num_classes} classes, T = {self.timesteps}"
         return f"Pretrained({self.folder.name!r}: {summary})"
 
 
@@ -113,14 +120,15 @@ def load(
     data_dir: the folder in which ``net.data`` looks for the data set
     sha256: the expected checksum of the weights; downloads from a hub need it, or a revision
         (``hf://owner/name@COMMIT``)
-    Nothing that a folder or a download contains is executed.
+    A folder is preferred to a network of the zoo with the same name. Nothing that a folder or a download contains is
+    executed.
     """
     if str(source).startswith("hf://"):
         from steadyspike.zoo.hub import download
 
         folder = download(str(source), sha256)
     else:
-        folder = find_packaged(source) or run_folder(source)
+        folder = find_folder(source)
     data = None if data_dir is None else Path(data_dir)
     if not (folder / FILE).is_file() and (folder / "recipe.toml").is_file():
         return _of_run(folder, num_classes, data, sha256)
@@ -134,7 +142,7 @@ def _of_run(folder: Path, num_classes: int | None, data_dir: Path | None, sha256
     run = load_run(folder, data_dir)
     description = describe_run(run, file_sha256(RunFolder(folder).weights))
     if num_classes is None and sha256 is None:
-        return Pretrained(folder, description, run.model, tuple(description.classes), run.data_dir)
+        return Pretrained(folder, description, run.model, description.num_classes, run.data_dir)
     return _made(folder, description, _weights(folder, description.weights_sha256, sha256), num_classes, run.data_dir)
 
 
@@ -142,8 +150,7 @@ def _made(
     folder: Path, description: Description, state: dict[str, Tensor], num_classes: int | None, data_dir: Path | None
 ) -> Pretrained:
     model = build(description, state, num_classes)
-    kept = num_classes in (None, description.num_classes)
-    return Pretrained(folder, description, model.eval(), tuple(description.classes) if kept else (), data_dir)
+    return Pretrained(folder, description, model.eval(), num_classes or description.num_classes, data_dir)
 
 
 def _weights(folder: Path, described: str, expected: str | None) -> dict[str, Tensor]:

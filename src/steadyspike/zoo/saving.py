@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from steadyspike.disk.checksum import file_sha256
@@ -18,8 +20,8 @@ from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.weights import NOTED, save_weights
 from steadyspike.train.run.loading import LoadedRun
 from steadyspike.zoo.card import card_of_model, card_of_run
-from steadyspike.zoo.description import CARD, FILE, Description, Input, Rounding, build, describe_run
-from steadyspike.zoo.pretrained import Pretrained
+from steadyspike.zoo.description import CARD, FILE, Description, Input, Rounding, describe_run, first_problem
+from steadyspike.zoo.pretrained import Pretrained, load
 
 HALF_LARGEST = 65504.0
 
@@ -37,36 +39,65 @@ def save_pretrained(
     """Writes a network so that `load` can build it again: weights.safetensors, network.json and README.md, its card.
 
     model: a run (``ss.load_run``), a network of `ss.load`, or a network that `steadyspike.models.create` made
-    classes, mean, std: names of the classes and how images are normalised, if ``model`` is a network alone
+    classes, mean, std: names of the classes and how images are normalised; a run and a network of `load` have them
     half: round the weights of convolutions and linear layers to float16, which halves the file
     about: a sentence for the card
 
-    Before this returns, the network is built again from the written files and compared.
+    Weights of other types (float64, bfloat16) are saved as float32. Before this returns, the network is loaded from the
+    written files and compared. After an error the folder is as it was.
     """
     target = Path(folder)
+    if isinstance(model, LoadedRun) and (len(classes) or mean is not None or std is not None):
+        raise RunError("classes, mean and std of a run are those of its data set: leave them out")
+    rounding: Rounding = "float16" if half else "none"
+    network = copy.deepcopy(_module(model)).to("cpu", torch.float32).eval()
+    state = rounded(network.state_dict()) if half else network.state_dict()
+    with _filled(target):
+        save_weights(RunFolder(target).weights, state, {})
+        sha256 = file_sha256(RunFolder(target).weights)
+        if isinstance(model, LoadedRun):
+            description = describe_run(model, sha256, rounding)
+            write_record(model.folder, target, sha256)
+        elif isinstance(model, Pretrained):
+            description = _describe_again(model, sha256, classes, mean, std)
+        else:
+            description = describe_model(network, sha256, classes, mean, std)
+        description = description.model_copy(update={"rounding": rounding})
+        write_description(target, description)
+        if isinstance(model, LoadedRun):
+            write_card(target, card_of_run(target, target.name, about))
+        else:
+            write_card(target, card_of_model(description, target.name, about))
+        network.load_state_dict(state)
+        _compare(network, target)
+    return target
+
+
+def _module(model: nn.Module | LoadedRun | Pretrained) -> nn.Module:
+    network = model.model if isinstance(model, (LoadedRun, Pretrained)) else model
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"save_pretrained takes a network, a run or a network of ss.load, got {type(model).__name__}")
+    compiled: nn.Module = getattr(network, "_orig_mod", network)  # torch.compile wraps the network
+    return compiled
+
+
+@contextmanager
+def _filled(target: Path) -> Iterator[None]:
+    """Makes an empty folder, and empties it again if the block ends with an error."""
+    if target.exists() and not target.is_dir():
+        raise RunError(f"{target} is a file: save_pretrained writes into a new folder")
     if target.exists() and any(target.iterdir()):
         raise RunError(f"{target} is not empty: save_pretrained writes into a new folder")
+    existed = target.exists()
     target.mkdir(parents=True, exist_ok=True)
-    rounding: Rounding = "float16" if half else "none"
-    network = model if isinstance(model, nn.Module) else model.model
-    state = rounded(network.state_dict()) if half else network.state_dict()
-    save_weights(RunFolder(target).weights, state, {})
-    sha256 = file_sha256(RunFolder(target).weights)
-    if isinstance(model, LoadedRun):
-        description = describe_run(model, sha256, rounding)
-        write_record(model.folder, target, sha256)
-    elif isinstance(model, Pretrained):
-        changed = {"weights_sha256": sha256, "rounding": rounding, "numbers": None, "classes": list(model.classes)}
-        description = model.description.model_copy(update=changed)
-    else:
-        description = describe_model(model, sha256, classes, mean, std).model_copy(update={"rounding": rounding})
-    write_description(target, description)
-    if isinstance(model, LoadedRun):
-        write_card(target, card_of_run(target, target.name, about))
-    else:
-        write_card(target, card_of_model(description, target.name, about))
-    _prove(network, description, state)
-    return target
+    try:
+        yield
+    except BaseException:
+        for path in target.iterdir():
+            path.unlink()
+        if not existed:
+            target.rmdir()
+        raise
 
 
 def rounded(state: dict[str, Tensor], until: int = 0) -> dict[str, Tensor]:
@@ -130,6 +161,7 @@ def describe_model(
             "or block is code; fold it and save it with steadyspike.deploy.save, which needs none"
         )
     options = {key: list(value) if isinstance(value, tuple) else value for key, value in made["options"].items()}
+    names = _names(classes)
     norm = {"threshold": options.pop("norm_threshold", None), "alpha": options.pop("residual_alpha", None)}
     recipe = {
         "model": {"name": made["name"], "width": made["width"], "options": options},
@@ -139,13 +171,41 @@ def describe_model(
         "train": {"channels_last": _channels_last(model)},
     }
     image = {"size": list(made["image_size"]), "channels": made["in_channels"]}
-    return Description(
-        recipe=recipe,
-        num_classes=made["num_classes"],
-        classes=[str(name) for name in classes],
-        input=Input(**image, mean=_floats(mean), std=_floats(std)),
-        weights_sha256=sha256,
-    )
+    try:
+        return Description(
+            recipe=recipe,
+            num_classes=made["num_classes"],
+            classes=names,
+            input=Input(**image, mean=_floats(mean), std=_floats(std)),
+            weights_sha256=sha256,
+        )
+    except ValidationError as error:
+        raise RunError(f"the network cannot be described: {first_problem(error)}") from None
+
+
+def _describe_again(
+    net: Pretrained, sha256: str, classes: Sequence[str], mean: Sequence[float] | None, std: Sequence[float] | None
+) -> Description:
+    """Returns the description of a network of `load` with its weights of now; what was measured is left out."""
+    tables = net.description.model_dump()
+    tables.update(weights_sha256=sha256, numbers=None, num_classes=net.num_classes)
+    tables["classes"] = _names(classes) or list(net.classes)
+    if net.num_classes != net.description.num_classes:  # it was trained on other data since
+        tables["recipe"]["data"] = {"timesteps": net.timesteps}
+        tables["input"]["data"] = ""
+    for key, values in (("mean", mean), ("std", std)):
+        if values is not None:
+            tables["input"][key] = _floats(values)
+    try:
+        return Description.model_validate(tables)
+    except ValidationError as error:
+        raise RunError(f"the network cannot be described: {first_problem(error)}") from None
+
+
+def _names(classes: Sequence[str]) -> list[str]:
+    if isinstance(classes, str):
+        raise TypeError(f"classes is the text {classes[:40]!r}; it must be a list of names")
+    return [str(name) for name in classes]
 
 
 def _floats(values: Sequence[float] | None) -> list[float] | None:
@@ -175,16 +235,16 @@ def _neuron_table(neuron: Any) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def _prove(model: nn.Module, description: Description, state: dict[str, Tensor]) -> None:
-    """Builds the network again and compares its outputs with those of the given one; raises RunError if they differ."""
-    again, given = build(description, state).eval(), copy.deepcopy(model).eval()
-    given.load_state_dict(state)
-    size = (2, description.input.channels, *description.input.size)
-    steps = description.input.timesteps
+def _compare(model: nn.Module, folder: Path) -> None:
+    """Loads the written network and compares its outputs with those of ``model``; raises RunError if they differ."""
+    net = load(folder)
+    given = net.description.input
+    size = (2, given.channels, *given.size)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        x = 3 * torch.randn(size if steps is None else (steps, *size))  # strong inputs, so that a new network fires
-    here, there = given(x), again(x)
+        # strong inputs, so that a new network fires
+        x = 3 * torch.randn(size if given.timesteps is None else (given.timesteps, *size))
+    here, there = model(x), net.model(x)
     pairs = zip(here, there) if isinstance(here, (list, tuple)) else [(here, there)]
     if not all(torch.equal(a, b) for a, b in pairs):
         raise RunError("the network differs from one that its description builds: was a layer of it replaced?")

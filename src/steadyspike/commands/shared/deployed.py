@@ -20,6 +20,7 @@ from steadyspike.deploy.fold import StaysDouble
 from steadyspike.deploy.rewrite import Mode
 from steadyspike.deploy.schema import MOST_STEPS, Check, each, number, whole
 from steadyspike.nn.decision import decided
+from steadyspike.train.build.data import load_data
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe.kinds import kind_of
 from steadyspike.train.run.loading import LoadedRun, load_run
@@ -59,27 +60,41 @@ def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
     """Folds the network of a run, proves it on a batch of its test data, and saves it in the run's folder."""
     if not (kind := kind_of(run.recipe)).classifies:
         raise CannotFold(f"{run.folder} finds {kind.finds}, and networks that find {kind.finds} cannot be folded")
-    network = fold(run.model, _example(run), mode=mode, batch_dim=1 if run.data.timesteps is not None else 0)
+    network = fold(run.model, _example(run), mode=mode, batch_dim=_batch_dim(run))
     save(network, run.folder / FILE, {**input_facts(run), "mode": mode})
     return network
 
 
+def missing_data(run: LoadedRun) -> str | None:
+    """Returns why the data set of a saved network is not available; None if it is, and for every other run.
+
+    A saved network can be used without its data set, so nothing is downloaded.
+    """
+    if not is_saved(run.folder):
+        return None
+    try:
+        load_data(run.recipe.data, run.data_dir, download=False)
+    except DataError as error:
+        return str(error)
+    return None
+
+
+def _batch_dim(run: LoadedRun) -> int:
+    return 1 if facts_of(run)["timesteps"] is not None else 0
+
+
 def _example(run: LoadedRun) -> Tensor:
     """Returns a batch of the run's test data; for a saved network without its data set, noise of the same shape."""
-    try:
-        return next(itertools.islice(batches(run, "test", BATCH), 1))[0]
-    except DataError:
-        if not is_saved(run.folder):
-            raise
+    if missing_data(run) is not None:
         return noise(run.folder)
+    return next(itertools.islice(batches(run, "test", BATCH), 1))[0]
 
 
 def decisions_in_float64(run: LoadedRun, mode: Mode, samples: int | None) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the decisions of the run's model and of its folded network, both in float64, and the labels."""
     model = copy.deepcopy(run.model).double()
     with StaysDouble():
-        batch_dim = 1 if run.data.timesteps is not None else 0
-        network = fold(model, _example(run).double(), mode=mode, batch_dim=batch_dim, check=False)
+        network = fold(model, _example(run).double(), mode=mode, batch_dim=_batch_dim(run), check=False)
         expected, labels = decisions(model, ((x.double(), y) for x, y in batches(run, "test", samples)))
         got, _ = decisions(network, ((x.double(), y) for x, y in batches(run, "test", samples)))
     return expected, got, labels

@@ -86,6 +86,7 @@ class RunFolder:
         """Returns the recipe of this run; raises RunError if its file is missing or was changed."""
         path = self.root / "recipe.toml"
         if not path.is_file():
+            find_folder(self.root)  # raises a clearer error if there is neither a folder nor a network of this name
             raise RunError(f"{self.root} is not a run folder: it has no recipe.toml")
         with _named(path):
             content = path.read_bytes()
@@ -165,7 +166,13 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except (SealError, RecipeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = str(error) if isinstance(error, SealError) else type(error).__name__
-        raise RunError(f"{path} is damaged ({reason}); --resume writes it again") from None
+        raise RunError(f"{path} is damaged ({reason}); {repair(path)}") from None
+
+
+def repair(path: Path) -> str:
+    """Returns what the user can do about a damaged file: a saved network has no checkpoint to continue from."""
+    saved = path.with_name("network.json").exists()
+    return "copy or download the folder again" if saved else "--resume writes it again"
 
 
 def _below_runs(name: str) -> Path:
@@ -236,23 +243,32 @@ def find_packaged(name: str | Path) -> Path | None:
     return NETWORKS / text if text in packaged_names() else None
 
 
-def run_folder(source: str | Path) -> Path:
-    """Returns the folder of a run, given as a path or as the name of a packaged network.
+def find_folder(source: str | Path) -> Path:
+    """Returns the folder of a run or a saved network, given as a path or as the name of a packaged network.
 
-    Raises RunError if it is neither.
-
-    If a path of this name exists, it is used instead of the packaged network. The folder of a packaged network is a
-    copy in the user's cache, because commands write files to a run's folder (folded.safetensors, report.html).
+    Raises RunError if it is neither. If a path of this name exists, it is used instead of the packaged network.
     """
     path = Path(source)
-    if path.exists() or len(path.parts) != 1:
-        return path
+    try:
+        if path.exists() or len(path.parts) != 1:
+            return path
+    except OSError:  # too long for a file name
+        pass
     packaged = find_packaged(source)
     if packaged is None:
-        close = difflib.get_close_matches(str(source), packaged_names(), 1)
+        close = difflib.get_close_matches(str(source).lower(), packaged_names(), 1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        raise RunError(f"{source} is neither a folder nor a network that `steadyspike zoo` lists{hint}")
-    return _copy(packaged)
+        raise RunError(f"{str(source)[:200]} is neither a folder nor a network that `steadyspike zoo` lists{hint}")
+    return packaged
+
+
+def run_folder(source: str | Path) -> Path:
+    """Does `find_folder` for commands, which write files to a run's folder (folded.safetensors, report.html).
+
+    The folder of a packaged network is therefore a copy in the user's cache.
+    """
+    folder = find_folder(source)
+    return _copy(folder) if folder.parent == NETWORKS else folder
 
 
 def _copy(packaged: Path) -> Path:

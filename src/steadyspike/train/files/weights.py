@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from steadyspike.disk.checksum import file_sha256
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import write_atomically
-from steadyspike.train.files.folder import RunError, RunFolder, run_folder
+from steadyspike.train.files.folder import RunError, RunFolder, repair, run_folder
 from steadyspike.train.files.tables import Extent, extent_problem
 from steadyspike.train.recipe import Recipe, RecipeError
 
@@ -46,9 +46,9 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load(content), about
     except FileNotFoundError:
         raise RunError(f"{path} does not exist: did the run end?") from None
-    except (SealError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (SealError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         reason = str(error) if isinstance(error, SealError) else f"{type(error).__name__} while reading it"
-        raise RunError(f"{path} is damaged ({reason}); --resume writes it again") from None
+        raise RunError(f"{path} is damaged ({reason}); {repair(path)}") from None
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
