@@ -132,6 +132,11 @@ def test_the_list_and_the_card() -> None:
     assert command("zoo", "digits-cnn8")[0] == 1
 
 
+def test_a_run_without_a_card_is_an_error(run: Path) -> None:
+    code, text = command("zoo", run)
+    assert code == 1 and "has no card" in text
+
+
 def test_what_is_packaged_is_not_written_to() -> None:
     before = {path: path.stat().st_mtime_ns for path in NETWORKS.rglob("*")}
     copy = run_folder("digits-cnn7")

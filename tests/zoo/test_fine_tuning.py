@@ -12,7 +12,7 @@ import steadyspike as ss
 from steadyspike import models
 from steadyspike.cli import app
 from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.weights import start_from
+from steadyspike.train.files.weights import split_warning, start_from
 from steadyspike.train.recipe import RecipeError
 
 SHORT = ["--set", "schedule.epochs=1", "--set", "data.train_samples=128", "--set", "optimizer.lr=1e-4"]
@@ -52,5 +52,25 @@ def test_other_classes_start_anew_and_another_network_is_refused() -> None:
     assert all(torch.equal(state[name], trained[name]) for name in state if not name.startswith("head"))
     with pytest.raises(RecipeError, match="is another network"):
         start_from(models.create("resnet19_tiny"), "digits-cnn7")
+    with pytest.raises(RecipeError, match=r"ss\.save_pretrained\(ss\.load\('hf://owner/name'\), FOLDER\)"):
+        start_from(model, "hf://owner/name")
+    with pytest.raises(RecipeError, match="does not exist"):
+        start_from(model, __file__)
     with pytest.raises(RecipeError, match=r"digits-cnn8.*neither a folder nor a network"):
         start_from(model, "digits-cnn8")
+
+
+def test_an_empty_name_is_an_error_and_not_a_start_from_scratch(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["train", "demo", "--from", "", "--out", str(tmp_path / "run"), *SHORT])
+    assert done.exit_code == 1 and "--from is empty" in done.output and not (tmp_path / "run").exists()
+
+
+def test_another_split_warns_that_test_samples_may_have_been_trained_on(tmp_path: Path) -> None:
+    text = train(
+        "demo", "--from", "digits-cnn7", "--out", str(tmp_path / "run"), *SHORT, "--set", "data.split=random:1"
+    )
+    assert "another split of digits" in text.replace("\n", " ")
+    same, other = (ss.data.load("digits", split=split).split for split in ("random:0", "random:1"))
+    assert split_warning("digits-cnn7", same) is None and split_warning("digits-cnn7", other) is not None
+    saved = ss.save_pretrained(models.create("cnn7_tiny"), tmp_path / "saved")
+    assert split_warning(str(saved), other) is None

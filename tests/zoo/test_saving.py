@@ -88,6 +88,14 @@ def test_a_fine_tuned_network_of_load_is_saved(tmp_path: Path) -> None:
     assert unnamed.classes == () and "2 classes" in repr(unnamed) and "2 classes\n" in unnamed.card
 
 
+def test_another_number_of_steps_is_saved(tmp_path: Path) -> None:
+    net = ss.load("digits-cnn7", sha256=ss.load("digits-cnn7").description.weights_sha256.upper())
+    net.model.timesteps = 6  # type: ignore[assignment]
+    for number, given in enumerate((net, net.model)):
+        again = ss.load(ss.save_pretrained(given, tmp_path / str(number)))
+        assert again.timesteps == 6 and again.model(torch.rand(1, 1, 16, 16)).shape == (6, 1, 10)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 def test_a_network_in_another_precision_is_saved_in_float32(dtype: torch.dtype, tmp_path: Path) -> None:
     model = models.create("cnn7_tiny", num_classes=3, timesteps=2).to(dtype)

@@ -30,8 +30,11 @@ def command(
     ] = False,
 ) -> int:
     """Train a recipe. Exit codes: 0 ended (also a run that diverged), 130 and 143 stopped by a signal: use --resume."""
+    from steadyspike.train.recipe import RecipeError
     from steadyspike.train.recipe.recipe_catalogue import each_of
 
+    if start is not None and not start.strip():
+        raise RecipeError("--from is empty: give the folder of a run or a name of the zoo, or leave it out")
     changes = [*(settings or [])]
     changes += [] if start is None else [f"train.start={start}"]
     changes += [] if devices is None else [f"train.devices={devices}"]

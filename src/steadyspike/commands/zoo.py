@@ -55,9 +55,12 @@ def show_list() -> int:
 
 def show_card(name: str) -> int:
     """Prints the card of a network of the zoo, or of a folder that `save_pretrained` wrote."""
+    from steadyspike.train.files.folder import RunError
     from steadyspike.zoo.pretrained import load
 
-    for line in load(name).card.splitlines():
+    if not (card := load(name).card):
+        raise RunError(f"{name} has no card: ss.save_pretrained(ss.load_run({name!r}), FOLDER) writes one")
+    for line in card.splitlines():
         console.print(plain(line), markup=False, soft_wrap=True)
     return ENDED
 

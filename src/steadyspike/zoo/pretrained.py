@@ -162,7 +162,7 @@ def _weights(folder: Path, described: str, expected: str | None) -> dict[str, Te
         raise RunError(f"{path} is larger than {LARGEST_WEIGHTS} bytes")
     sha256 = file_sha256(path)
     for checksum, what in ((described, FILE), (expected, "sha256=...")):
-        if checksum is not None and sha256 != checksum:
+        if checksum is not None and sha256 != checksum.lower():
             raise RunError(
                 f"{path} has the checksum {sha256}, but {what} has {checksum}: they are not the same weights"
             )

@@ -167,7 +167,7 @@ def describe_model(
         "model": {"name": made["name"], "width": made["width"], "options": options},
         "neuron": _neuron_table(made["neuron"]),
         "norm": {"name": made["norm"], **{key: value for key, value in norm.items() if value is not None}},
-        "data": {"timesteps": made["timesteps"]},
+        "data": {"timesteps": getattr(model, "timesteps", made["timesteps"])},  # may have been changed since
         "train": {"channels_last": _channels_last(model)},
     }
     image = {"size": list(made["image_size"]), "channels": made["in_channels"]}
@@ -190,8 +190,9 @@ def _describe_again(
     tables = net.description.model_dump()
     tables.update(weights_sha256=sha256, numbers=None, num_classes=net.num_classes)
     tables["classes"] = _names(classes) or list(net.classes)
+    tables["recipe"].setdefault("data", {})["timesteps"] = getattr(net.model, "timesteps", net.timesteps)
     if net.num_classes != net.description.num_classes:  # it was trained on other data since
-        tables["recipe"]["data"] = {"timesteps": net.timesteps}
+        tables["recipe"]["data"] = {"timesteps": tables["recipe"]["data"]["timesteps"]}
         tables["input"]["data"] = ""
     for key, values in (("mean", mean), ("std", std)):
         if values is not None:

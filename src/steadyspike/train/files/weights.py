@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyspike.data.splits import Split
 from steadyspike.disk.checksum import file_sha256
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import write_atomically
@@ -44,7 +45,7 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         about = json.loads(header["__metadata__"]["steadyspike"])
         about.pop("checksum")
         return load(content), about
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise RunError(f"{path} does not exist: did the run end?") from None
     except (SealError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         reason = str(error) if isinstance(error, SealError) else f"{type(error).__name__} while reading it"
@@ -126,6 +127,10 @@ def start_from(model: nn.Module, source: str) -> str:
     Tensors of the same name and shape are copied, including statistics of norms and MP-Init. All others, such as a last
     layer for other classes, keep their random start. Raises RecipeError if no tensor matches.
     """
+    if source.startswith("hf://"):
+        raise RecipeError(
+            f"train.start = {source!r} is on a hub: ss.save_pretrained(ss.load({source!r}), FOLDER), then give FOLDER"
+        )
     try:
         state, _ = read_weights(RunFolder(run_folder(source)).weights)
     except RunError as error:
@@ -139,6 +144,24 @@ def start_from(model: nn.Module, source: str) -> str:
     new = [name for name in own if name not in fits]
     added = f"; new: {', '.join(new[:4])}" if new else ""
     return f"starts with {len(fits)} of {len(own)} tensors of {source}{added}"
+
+
+def split_warning(source: str, split: Split) -> str | None:
+    """Returns a sentence if the weights of ``source`` may have been trained on samples of the test part of ``split``.
+
+    None if its run had another data set or the same test part, and if its split was not recorded.
+    """
+    folder = RunFolder(run_folder(source))
+    if not folder.intact("run.json"):
+        return None
+    record = folder.read_json("run.json")["data"]["split"]
+    test = record.get("parts", {}).get("test", {}).get("fingerprint")
+    if record.get("dataset") != split.dataset or test in (None, split.part_fingerprints["test"]):
+        return None
+    return (
+        f"{source} was trained on another split of {split.dataset} ({record['name']}), perhaps on samples of this "
+        "run's test part: the test accuracy would then be too high"
+    )
 
 
 def start_record(recipe: Recipe) -> dict[str, Any]:

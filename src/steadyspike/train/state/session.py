@@ -14,7 +14,7 @@ from steadyspike.train.build.optimizer import build_optimizer, build_schedule
 from steadyspike.train.build.task import Task, task_for
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import Extent, Table
-from steadyspike.train.files.weights import start_from
+from steadyspike.train.files.weights import split_warning, start_from
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.recipe.identity import fingerprint
 from steadyspike.train.state.processes import Processes
@@ -115,7 +115,11 @@ class Session:
     def new(cls, recipe: Recipe, folder: RunFolder, data: RunData, processes: Processes | None = None) -> Session:
         """Makes the network and everything else that a new run needs."""
         task = task_for(recipe, data.bundle).to(data.device)
-        started = [start_from(task.model, recipe.train.start)] if recipe.train.start else []
+        started: list[str] = []
+        if source := recipe.train.start:
+            started.append(start_from(task.model, source))
+            if (warning := split_warning(source, data.bundle.split)) is not None:
+                started.append(warning)
         optimizer = build_optimizer(recipe.optimizer, task.model)
         session = cls(
             recipe, folder, task, data, processes or Processes(), data.device,
