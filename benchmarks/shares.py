@@ -10,17 +10,17 @@ from unittest.mock import patch
 
 import torch
 
-from steadyspike.kernels.conv import function
+from steadyspike.kernels.conv import call, function
 from steadyspike.kernels.scan import fused, fused_gradients
 
 # What is timed: (where it is looked up, its name there) by what it is. None of them calls another.
 TIMED: dict[str, list[tuple[Any, str]]] = {
-    "convolution forward by events": [(function, "conv_forward"), (function, "pack_weight")],
+    "convolution forward by events": [(call, "conv_forward"), (function, "pack_weight")],
     "weight gradient by events": [(function, "conv_weight_gradient")],
     "input gradient at needed places": [(function, "conv_input_gradient")],
     "input gradient at all elements": [(function, "conv_full_input_gradient")],
     "look at the input": [(function, "known_spikes"), (function, "pack_spikes")],
-    "scan forward": [(fused, "neuron_forward")],
+    "scan forward (in evaluation with its convolution)": [(fused, "neuron_forward")],
     "scan backward": [(fused_gradients, "neuron_backward")],
     "norm: statistics": [(torch, "batch_norm_update_stats")],
     "norm: last step of the backward": [(fused_gradients, "norm_input_gradient")],

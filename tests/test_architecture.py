@@ -83,8 +83,8 @@ PARTS = {
         "BNTT", "Check", "CheckReport", "ConstantInit", "DIET", "Folded", "HealthError", "IF", "InitialPotential",
         "LIF", "LOSSES", "LTMD", "LearnedInit", "MPBN", "MPInit", "MPS", "NEURONS", "NORMS", "Neuron", "NeuronSpec",
         "Normed", "Objective", "PLIF", "RateLIF", "Readout", "ScanSpec", "Site", "StepBN", "StepNorm", "TAB", "TDBN",
-        "TEBN", "TERMS", "TaskLoss", "Term", "TimeNorm", "check_model", "fold_time", "health", "make_norm",
-        "make_objective", "neuron_factory", "norm_neuron", "parameter_groups", "repeat_in_time",
+        "TEBN", "TERMS", "TaskLoss", "Term", "TimeNorm", "check_model", "conv_norm_neuron", "fold_time", "health",
+        "make_norm", "make_objective", "neuron_factory", "norm_neuron", "parameter_groups", "repeat_in_time",
     },
     "plot": {"raster", "rates", "traces"},
     "train": {

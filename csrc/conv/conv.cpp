@@ -14,39 +14,15 @@ extern const ConvLoops steadyspike_conv_avx2, steadyspike_conv_avx512;
 
 namespace {
 
-constexpr int64_t FORWARD_PIXELS = 1024;  // output pixels of a unit: enough to use each loaded weight several times
 // bytes of the gradient that stay in the second-level cache, and about those that stay in the first
 constexpr int64_t TILE_BYTES = 96 << 10, INPUT_TILE_BYTES = 44 << 10;
 constexpr int64_t UNITS = 16;             // parts of the weight gradient, if splitting the images can make this many
 constexpr int64_t TILES = 96;             // of a unit of the full input gradient: a multiple of the tiles that are multiplied at a time
 constexpr int64_t MAX_PHASES = 64, MAX_INDEX = int64_t(1) << 31;
 
-const ConvLoops& loops_for(const SpikeConv& c) {
-#if defined(STEADYSPIKE_X86)
-    static const ConvLoops* const LOOPS[] = {&steadyspike_conv_base, &steadyspike_conv_avx2, &steadyspike_conv_avx512};
-#else
-    static const ConvLoops* const LOOPS[] = {&steadyspike_conv_base};
-#endif
-    return for_isa(LOOPS, c.isa);
-}
-
 bool in(int64_t value, int64_t low, int64_t end) { return low <= value && value < end; }
 
-bool valid(const SpikeConv& c) {
-    for (const int64_t size : {c.steps, c.batch, c.in_channels, c.height, c.width, c.out_channels})
-        if (!in(size, 1, MAX_INDEX)) return false;
-    for (int axis = 0; axis < 2; ++axis) {
-        if (!in(c.kernel[axis], 1, MAX_INDEX) || !in(c.stride[axis], 1, MAX_INDEX) || !in(c.dilation[axis], 1, MAX_INDEX) ||
-            !in(c.padding[axis], 0, MAX_INDEX))
-            return false;
-        const int64_t size = (axis ? c.width : c.height) + 2 * c.padding[axis];
-        if (c.dilation[axis] * (c.kernel[axis] - 1) + 1 > size) return false;
-    }
-    const int64_t step = c.batch * c.in_channels * c.height * c.width;
-    return c.isa < steadyspike_isas() && c.words >= (step + 63) / 64 && c.stride[0] * c.stride[1] <= MAX_PHASES &&
-           in((c.height + 2 * c.padding[0]) * (c.width + 2 * c.padding[1]), 1, MAX_INDEX / MAX_BLOCK) &&
-           in(c.in_channels * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
-}
+const ConvLoops& loops_for(const SpikeConv& c) { return conv_loops(c.isa); }
 
 // Parts whose tile of the gradient has about this many bytes, including borders, for `width` output channels at a time.
 ConvPlan cut_tiles(const SpikeConv& c, const ConvShape& shape, int64_t width, int64_t bytes) {
@@ -62,11 +38,7 @@ ConvPlan cut_tiles(const SpikeConv& c, const ConvShape& shape, int64_t width, in
 
 int64_t forward(const SpikeConv& c, const float* packed, float scale, const float* bias, float* out) {
     const ConvShape shape = conv_shape(c);
-    int64_t pixels = FORWARD_PIXELS;
-    const int64_t total = shape.images * shape.out_height * shape.out_width;
-    // Every thread gets work, ideally several pieces of it.
-    while (pixels > 64 && total / pixels < 4 * c.threads) pixels /= 2;
-    ConvPlan plan = cut(shape.images, shape.out_height, shape.out_width, pixels);
+    ConvPlan plan = cut_forward(shape.images, shape, 1, c.threads);
     if (plan.parts < 2 * c.threads) plan.splits = smaller(shape.blocks, ceil(2 * c.threads, plan.parts));
     const ConvTask task{c, shape, plan, packed, bias, nullptr, scale, nullptr};
     const int64_t image = shape.out_height * shape.out_width * c.out_channels;
@@ -139,7 +111,7 @@ int64_t full_input_gradient(const SpikeConv& c, const ConvWeight& weight, const 
 
 template <class F>
 int64_t checked(const SpikeConv* c, F f) {
-    if (!valid(*c)) return CONV_BAD_ARGUMENT;
+    if (!conv_is_valid(*c)) return CONV_BAD_ARGUMENT;
     try {
         return f(*c);
     } catch (const std::bad_alloc&) {
@@ -149,10 +121,35 @@ int64_t checked(const SpikeConv* c, F f) {
 
 }  // namespace
 
+const ConvLoops& conv_loops(int64_t isa) {
+#if defined(STEADYSPIKE_X86)
+    static const ConvLoops* const LOOPS[] = {&steadyspike_conv_base, &steadyspike_conv_avx2, &steadyspike_conv_avx512};
+#else
+    static const ConvLoops* const LOOPS[] = {&steadyspike_conv_base};
+#endif
+    return for_isa(LOOPS, isa);
+}
+
+bool conv_is_valid(const SpikeConv& c) {
+    for (const int64_t size : {c.steps, c.batch, c.in_channels, c.height, c.width, c.out_channels})
+        if (!in(size, 1, MAX_INDEX)) return false;
+    for (int axis = 0; axis < 2; ++axis) {
+        if (!in(c.kernel[axis], 1, MAX_INDEX) || !in(c.stride[axis], 1, MAX_INDEX) || !in(c.dilation[axis], 1, MAX_INDEX) ||
+            !in(c.padding[axis], 0, MAX_INDEX))
+            return false;
+        const int64_t size = (axis ? c.width : c.height) + 2 * c.padding[axis];
+        if (c.dilation[axis] * (c.kernel[axis] - 1) + 1 > size) return false;
+    }
+    const int64_t step = c.batch * c.in_channels * c.height * c.width;
+    return c.isa < steadyspike_isas() && c.words >= (step + 63) / 64 && c.stride[0] * c.stride[1] <= MAX_PHASES &&
+           in((c.height + 2 * c.padding[0]) * (c.width + 2 * c.padding[1]), 1, MAX_INDEX / MAX_BLOCK) &&
+           in(c.in_channels * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
+}
+
 extern "C" {
 
 int64_t steadyspike_conv_packed_size(const SpikeConv* c) {
-    if (!valid(*c)) return -1;
+    if (!conv_is_valid(*c)) return -1;
     const ConvShape shape = conv_shape(*c);
     return shape.blocks * shape.taps * c->in_channels * shape.block;
 }

@@ -24,6 +24,13 @@ struct ConvWeight {
     int64_t stride[4];
 };
 
+// A convolution of spikes that the scan of its output computes itself (csrc/scan/lif.cpp): scale * sums + bias, channels_last.
+struct ConvInput {
+    SpikeConv conv;
+    const float *packed, *bias;               // weights packed BY_TAP; bias or null
+    double scale;
+};
+
 // CONV_NOT_FINITE: some number is infinite or NaN, which times 0 is NaN; the result is not valid.
 enum ConvStatus : int64_t { CONV_OK = 0, CONV_BAD_ARGUMENT = 1, CONV_OUT_OF_MEMORY = 2, CONV_NOT_FINITE = 3 };
 // Order of packed weights: [out block][tap][in][block] and [out block][in][tap][block].
@@ -104,6 +111,9 @@ struct ConvLoops {
     bool (*pack)(const SpikeConv&, const ConvShape&, const ConvWeight&, const float* level, int64_t order, int64_t unit, float* packed);
     void (*pack_winograd)(const SpikeConv&, const ConvWeight&, int64_t unit, float* packed);
 };
+
+bool conv_is_valid(const SpikeConv&);
+const ConvLoops& conv_loops(int64_t isa);
 
 // Partial sums of the weight gradient are [split][out block][chunk][channel][tap][block].
 inline int64_t conv_chunks(const SpikeConv& c, const ConvPlan& plan) { return (c.in_channels + plan.chunk - 1) / plan.chunk; }

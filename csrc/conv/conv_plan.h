@@ -30,6 +30,17 @@ struct ConvPart {
     }
 };
 
+constexpr int64_t FORWARD_PIXELS = 1024;  // output pixels of a unit: enough to use each loaded weight several times
+
+// Parts of the forward's output in which every pixel is computed at `steps` steps. Every thread gets work, ideally several
+// pieces of it.
+inline ConvPlan cut_forward(int64_t images, const ConvShape& shape, int64_t steps, int64_t threads) {
+    int64_t pixels = FORWARD_PIXELS / steps;
+    const int64_t total = images * shape.out_height * shape.out_width;
+    while (pixels * steps > 64 && total / pixels < 4 * threads) pixels /= 2;
+    return cut(images, shape.out_height, shape.out_width, larger(pixels, 1));
+}
+
 template <class Work>
 int64_t run(int64_t threads, int64_t units, Work work) {
     switch (run_units(threads, units, work)) {

@@ -8,10 +8,10 @@ namespace {
 
 // bytes of weights that are processed at a time: they stay in the first-level cache
 constexpr int64_t WEIGHT_BYTES = 36 << 10;
-// Bytes of a kernel row's weights up to which the row is processed as one list. It is twice as many if a list has few
-// entries: the processor mispredicts the end of a list, which then takes longer than loading weights from the
-// second-level cache.
-constexpr int64_t ROW_BYTES = 48 << 10, FEW = 12;
+// Bytes of a kernel row's weights up to which the row is processed as one list, although they are more than the first-level
+// cache holds: the processor mispredicts the end of a list, which takes about as long as loading from the second level.
+// This and `join_rows` decide the order of additions, so they depend on nothing but the shape.
+constexpr int64_t ROW_BYTES = 96 << 10;
 constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass over those weights
 constexpr int64_t AT_ONCE = 16;             // entries that are copied without a check of how many there are
 
@@ -33,7 +33,7 @@ struct ChannelLists {
           top(area.row0 * task.conv.stride[0] - task.conv.padding[0]), begin(top < 0 ? 0 : top),
           end(top + rows < task.conv.height ? top + rows : task.conv.height),
           total(end > begin ? count_bits(task.conv, area, begin, end) : 0),
-          taps_as_one(in_rows(task, area.images()) ? task.conv.kernel[1] : 1),
+          taps_as_one(in_rows(task) ? task.conv.kernel[1] : 1),
           starts(area.images() * rows * columns + 1), entries(total + AT_ONCE) {
         const SpikeConv& conv = task.conv;
         PixelWords words(conv, end > begin ? end - begin : 1);
@@ -61,10 +61,9 @@ struct ChannelLists {
     static int64_t tap_size(const ConvTask& task) { return task.conv.in_channels * task.shape.block; }
 
     // Entries have 32 bits.
-    bool in_rows(const ConvTask& task, int64_t images) const {
+    bool in_rows(const ConvTask& task) const {
         const int64_t size = tap_size(task);
-        const bool few = total <= FEW * images * (end - begin) * task.conv.width;
-        return task.conv.dilation[1] == 1 && task.conv.kernel[1] * size * int64_t(sizeof(float)) <= (few ? 2 : 1) * ROW_BYTES &&
+        return task.conv.dilation[1] == 1 && task.conv.kernel[1] * size * int64_t(sizeof(float)) <= ROW_BYTES &&
                (columns + 1) * size < (int64_t(1) << 31);
     }
 

@@ -1,6 +1,7 @@
 // The C ABI of the CPU kernel: what Python passes through ctypes (kernels/scan/cpu/abi.py mirrors these structs). All
 // tensors of one call describe the same n elements per time step, in the same memory order; strides are in elements.
 #pragma once
+#include "../conv/conv_abi.h"
 #include "export.h"
 #include "surrogate_list.h"
 
@@ -36,6 +37,9 @@ struct Scan {
     const void *x, *u0, *v, *a;               // x in dtype; u0, v, a in the compute type: double for F64, else float
     int64_t x_stride;                         // from one time step to the next; 0 repeats one frame
     const Affine* affine;                     // null: the input is x
+    // null: x is in memory. Otherwise x is the output of this convolution, [steps][image][row][column][channel], which is
+    // computed part by part in the cache; only in F32, for the forward, and if rows are whole words of bits
+    const ConvInput* conv;
     // isa: -1 for the best one of this CPU, otherwise an index below steadyspike_isas()
     int64_t threads, isa;
 };

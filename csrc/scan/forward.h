@@ -1,5 +1,6 @@
 // The forward of one chunk of elements.
 #pragma once
+#include "../conv/conv_plan.h"
 #include "fast_forward.h"
 
 namespace {
@@ -64,7 +65,7 @@ struct ForwardBlock {
                 if (halves) {
                     const bool past = task.plan.stream && streams_halves(io.out, task.scan.n);
                     const auto run_fast = fast_forward_for<Bf16, false>(io, fast_case(lanes, plain, past));
-                    if (!run_fast(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0), {},
+                    if (!run_fast(tile, input.template unchanged<Bf16>(first), {},
                                   rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, past, bits, needed, kept, count))
                         return false;
                     continue;
@@ -72,7 +73,7 @@ struct ForwardBlock {
                 const FastCase which = fast_case(lanes, plain, output.streams());
                 if (mapped) {
                     const auto run_fast = fast_forward_for<float, true>(io, which);
-                    if (!run_fast(tile, rows_of<float>(task.scan.x, task.scan.x_stride, first, i0), input.map_rows(first, steps),
+                    if (!run_fast(tile, input.template unchanged<float>(first), input.map_rows(first, steps),
                                   out, wide, output.streams(), bits, needed, kept, count))
                         return false;
                 } else if (fast) {
@@ -127,6 +128,17 @@ struct ForwardBlock {
     }
 };
 
+// Computes x of a chunk, [steps][end - begin], and the chunk's range of elements.
+inline void convolve(const ForwardConv& conv, int64_t steps, int64_t chunk, int64_t& begin, int64_t& end, void* x) {
+    const ConvTask& task = conv.task;
+    const ConvPart part(task.plan, task.shape, task.shape.out_height, chunk);
+    const int64_t row = task.shape.out_width * task.conv.out_channels, images = part.image1 - part.image0;
+    begin = (part.image0 * task.shape.out_height + part.row0) * row;
+    end = begin + images * (part.row1 - part.row0) * row;
+    const ForwardArea area{part.image0, images, steps, task.shape.images, part.row0, part.row1};
+    conv.run(task, area, 0, task.shape.blocks, static_cast<float*>(x));
+}
+
 template <class R>
 void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
     const Scan& scan = task.scan;
@@ -141,8 +153,13 @@ void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double
     const ForwardBlock<R> block{task,     constants, input,     start,     u,
                                 fired,    kept,      out_rows,  m_rows,    lane_sums,
                                 sums,     sums + 2 * scan.channels};
-    const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
-    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += plan.block) {
+    int64_t begin = chunk * plan.chunk, end = begin + plan.chunk < scan.n ? begin + plan.chunk : scan.n;
+    if (task.conv) {
+        input.x = static_cast<char*>(scratch) + task.conv->x_at;
+        convolve(*task.conv, scan.steps, chunk, begin, end, static_cast<char*>(scratch) + task.conv->x_at);
+        input.x_stride = end - begin, input.origin = begin;
+    }
+    for (int64_t i0 = begin; i0 < end; i0 += plan.block) {
         const int64_t n = end - i0 < plan.block ? end - i0 : plan.block;
         constants.set(task.params, {scan.channels, scan.inner}, i0, n);
         input.set(i0, n);

@@ -13,9 +13,9 @@
 #include <sys/mman.h>
 #endif
 
+#include "../conv/conv_plan.h"
 #include "cache.h"
 #include "task.h"
-#include "units.h"
 #include "window.h"
 
 #if defined(STEADYSPIKE_X86)
@@ -45,8 +45,18 @@ bool valid(const Affine* affine, int64_t n) {
                                  (!affine->extra_bits || (!affine->extra && affine->extra_scale && n % 64 == 0)));
 }
 
+bool valid(const ConvInput* input, const Scan& s) {
+    if (!input) return true;
+    const SpikeConv& c = input->conv;
+    if (!conv_is_valid(c) || !c.channels_last || s.dtype != F32 || c.steps * c.batch % s.steps != 0) return false;
+    const ConvShape shape = conv_shape(c);
+    const int64_t row = shape.out_width * c.out_channels;
+    return row % 64 == 0 && s.n * s.steps == shape.images * shape.out_height * row;
+}
+
 bool valid(const Scan& s) {
-    return valid(s.affine, s.n) && in(s.dtype, 4) && s.steps >= 1 && s.n >= 0 && s.channels >= 1 && s.inner >= 1 && in(s.family, 3) &&
+    if (!valid(s.affine, s.n) || !valid(s.conv, s)) return false;
+    return in(s.dtype, 4) && s.steps >= 1 && s.n >= 0 && s.channels >= 1 && s.inner >= 1 && in(s.family, 3) &&
            in(s.surrogate, SURROGATE_COUNT) && in(s.reset, 3) && in(s.detach, 3) && in(s.u0_kind, 3) && in(s.v_kind, 2) &&
            in(s.a_kind, 2) && s.x_stride >= 0 && s.isa < steadyspike_isas() && s.n % (s.channels * s.inner) == 0;
 }
@@ -158,8 +168,12 @@ int64_t run(const Task& task, Chunk chunk_function, int64_t size, std::vector<do
             return;
         }
         void* aligned = memory.get() + (64 - reinterpret_cast<uintptr_t>(memory.get()) % 64) % 64;
-        for (; c < plan.chunks; c = next++)
-            chunk_function(task, c, aligned, partial.data() + width * size_t(c));
+        try {
+            for (; c < plan.chunks; c = next++)
+                chunk_function(task, c, aligned, partial.data() + width * size_t(c));
+        } catch (const std::bad_alloc&) {  // the lists of a convolution
+            failed = true;
+        }
     };
     // A free thread takes the next chunk. The sums are per chunk, so the order of work does not change them. It is
     // always torch's whole team: with a smaller one, libgomp would end threads that torch's next operation starts
@@ -189,13 +203,32 @@ void store(const double* per_channel, int64_t channels, int64_t kind, void* to, 
         for (int64_t c = 0; c < channels; ++c) out[c] = R(per_channel[c]) * (factor ? factor[c] : R(1));
 }
 
+// The convolution that computes x. The chunks of `plan` become its parts.
+ForwardConv conv_of(const Scan& scan, Plan& plan) {
+    const SpikeConv& c = scan.conv->conv;
+    ConvShape shape = conv_shape(c);
+    shape.images /= scan.steps;
+    const ConvPlan parts = cut_forward(shape.images, shape, scan.steps, scan.threads);
+    plan.chunks = parts.parts;
+    plan.chunk = parts.images * parts.rows * shape.out_width * c.out_channels;
+    const int64_t x_at = ceil(plan.scratch, 64) * 64;
+    plan.scratch = x_at + scan.steps * plan.chunk * int64_t(sizeof(float));
+    return {{c, shape, parts, scan.conv->packed, scan.conv->bias, nullptr, float(scan.conv->scale), nullptr},
+            conv_loops(scan.isa).forward, x_at};
+}
+
 template <class R>
 int64_t forward(const Scan& scan, const Forward& io) {
     const ParamTable<R> table(scan, io.needed != nullptr, true);
     const int64_t elements = scan.steps * scan.n;
     want_huge_pages(io.out, elements * io_size(scan.dtype));
     want_huge_pages(io.m, elements * int64_t(sizeof(R)));
-    const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, 0, table.ordinary && !io.m), table.pointers()};
+    ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, 0, table.ordinary && !io.m), table.pointers(), nullptr};
+    std::unique_ptr<const ForwardConv> conv;
+    if (scan.conv) {
+        conv.reset(new ForwardConv(conv_of(scan, task.plan)));
+        task.conv = conv.get();
+    }
     std::vector<double> sums;
     const int64_t bit_sums = io.bits ? scan.steps + 1 : 0;
     const int64_t status = run(task, for_isa(CHUNKS, scan.isa).forward[sizeof(R) == 4], 2 * scan.channels + bit_sums, sums);
@@ -243,7 +276,7 @@ int64_t steadyspike_lif_forward(const Scan* scan, const Forward* io) {
 }
 
 int64_t steadyspike_lif_backward(const Scan* scan, const Backward* io) {
-    if (!valid(*scan) || io->g_out_stride < 0 || io->g_m_stride < 0) return BAD_ARGUMENT;
+    if (!valid(*scan) || scan->conv || io->g_out_stride < 0 || io->g_m_stride < 0) return BAD_ARGUMENT;
     if ((io->center == nullptr) != (io->norm_sums == nullptr) || (io->center && !scan->affine)) return BAD_ARGUMENT;
     try {
         return scan->dtype == F64 ? backward<double>(*scan, *io) : backward<float>(*scan, *io);

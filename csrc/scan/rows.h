@@ -178,12 +178,14 @@ struct MapRows {
 template <class R>
 struct Input {
     const Scan& scan;
+    const void* x;                            // in memory from element `origin` of each time step on
+    int64_t x_stride, origin = 0;
     R *scale, *shift, *extra_scale, *converted, *extra;
     int64_t width, i0 = 0, n = 0, phase = -1;  // phase: the one for which scale, shift and extra_scale were filled
 
     Input(const Scan& scan, Rows<R>& rows)
-        : scan(scan), scale(rows.take(TILE)), shift(rows.take(TILE)), extra_scale(rows.take()), converted(rows.take(TILE)),
-          extra(rows.take()), width(rows.width) {}
+        : scan(scan), x(scan.x), x_stride(scan.x_stride), scale(rows.take(TILE)), shift(rows.take(TILE)), extra_scale(rows.take()),
+          converted(rows.take(TILE)), extra(rows.take()), width(rows.width) {}
 
     void set(int64_t first_element, int64_t elements) {
         i0 = first_element, n = elements;
@@ -216,12 +218,16 @@ struct Input {
         return rows;
     }
 
+    // x as it is in memory.
+    template <class IO>
+    Steps<const IO> unchanged(int64_t first) const { return rows_of<IO>(x, x_stride, first, i0 - origin); }
+
     Steps<const R> tile(int64_t first, int64_t steps) const {
-        const Steps<const R> x = read_steps<R>(scan.x, scan.dtype, scan.x_stride, first, steps, i0, n, converted);
-        if (!scan.affine) return x;
+        const Steps<const R> given = read_steps<R>(x, scan.dtype, x_stride, first, steps, i0 - origin, n, converted);
+        if (!scan.affine) return given;
         const MapRows<R> rows = map_rows(first, steps);
         for (int64_t t = 0; t < steps; ++t)
-            map(x.at(t), rows.scale + t * rows.stride, rows.shift + t * rows.stride, first + t, converted + t * padded(n));
+            map(given.at(t), rows.scale + t * rows.stride, rows.shift + t * rows.stride, first + t, converted + t * padded(n));
         return {converted, padded(n)};
     }
 

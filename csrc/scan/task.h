@@ -20,11 +20,19 @@ struct ChannelParams {
     const void *v, *fire, *keep, *gain, *inverse, *low, *high, *level, *u0;
 };
 
+// The convolution that computes x: its chunks are the parts of `task.plan`, each at all time steps.
+struct ForwardConv {
+    ConvTask task;                            // task.shape.images: those of one time step
+    decltype(ConvLoops::forward) run;
+    int64_t x_at;                             // bytes from the scratch's beginning to a chunk's x
+};
+
 struct ForwardTask {
     Scan scan;
     Forward io;
     Plan plan;
     ChannelParams params;
+    const ForwardConv* conv;                  // null: x is in memory
 };
 
 struct BackwardTask {

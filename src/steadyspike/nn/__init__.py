@@ -5,6 +5,7 @@
 
 from steadyspike.core.spec import ScanSpec
 from steadyspike.nn.factory import Site
+from steadyspike.nn.fused_conv import conv_norm_neuron
 from steadyspike.nn.fused_norm import Normed, norm_neuron
 from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.initial_potential import ConstantInit, InitialPotential, LearnedInit, MPInit
@@ -67,6 +68,7 @@ __all__ = [
     "Term",
     "TimeNorm",
     "check_model",
+    "conv_norm_neuron",
     "fold_time",
     "health",
     "make_norm",

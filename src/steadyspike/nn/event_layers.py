@@ -6,13 +6,16 @@ dense layer is faster, they run torch's own layer.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
+from steadyspike.kernels.conv.call import ConvInput
+from steadyspike.kernels.conv.function import conv_input, spike_conv2d, spike_linear
 
+T = TypeVar("T")
 Model = TypeVar("Model", bound=nn.Module)
 
 
@@ -20,12 +23,24 @@ class EventConv2d(nn.Conv2d):
     """`torch.nn.Conv2d` that computes by events if its input is spikes and that is faster."""
 
     def forward(self, input: Tensor) -> Tensor:
-        padding = None if "_conv_forward" in self.__dict__ else self._symmetric_padding()
-        if self.groups == 1 and padding is not None and input.ndim == 4:
-            out = spike_conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation)  # type: ignore[arg-type]
-            if out is not None:
-                return out
+        out = self._by_events(spike_conv2d, input)
+        return super().forward(input) if out is None else out
+
+    def as_input(self, input: Tensor) -> ConvInput | None:
+        """Returns the convolution of ``input`` [N, C, H, W] for a scan that computes it itself, without gradients.
+
+        Returns None if torch's own convolution should run (`dense`).
+        """
+        return self._by_events(conv_input, input)
+
+    def dense(self, input: Tensor) -> Tensor:
         return super().forward(input)
+
+    def _by_events(self, compute: Callable[..., T | None], input: Tensor) -> T | None:
+        padding = None if "_conv_forward" in self.__dict__ else self._symmetric_padding()
+        if self.groups != 1 or padding is None or input.ndim != 4:
+            return None
+        return compute(input, self.weight, self.bias, self.stride, padding, self.dilation)
 
     def _symmetric_padding(self) -> tuple[int, int] | None:
         """Returns the zeros on each side of (rows, columns); None for another kind of padding."""

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.torch_private import forward_hooks, has_other_hooks, is_compiled, unwrapped
+from steadyspike.kernels.conv.call import ConvInput
 from steadyspike.kernels.layout import DTYPES
 from steadyspike.kernels.once import trace_of
 from steadyspike.kernels.scan.call import fused_result, lif_scan, start_tensor
@@ -92,10 +93,11 @@ class Norms(NamedTuple):
     bits: PackedSpikes | None
 
 
-def forward_layer(neuron: Neuron, x: Tensor, norms: Norms | None = None) -> Tensor:
+def forward_layer(neuron: Neuron, x: Tensor, norms: Norms | None = None, conv: ConvInput | None = None) -> Tensor:
     """Computes `Neuron.forward` of a checked ``x`` [T, B, ...]: from the initial potential, with MP-Init's step.
 
     norms: for tensors that `norm_neuron` has checked; the node then reads the current that they make of x
+    conv: x is the output of this convolution and has no values yet, see `conv_norm_neuron`
     """
     dtype, u0 = COMPUTED_IN.get(x.dtype), None
     if dtype is not None and "run" not in neuron.overridden and not torch.compiler.is_compiling():
@@ -114,7 +116,7 @@ def forward_layer(neuron: Neuron, x: Tensor, norms: Norms | None = None) -> Tens
             own_u0: tuple[Tensor, ...] = () if u0 is None else (unwrapped(start_tensor(u0, x, dtype)),)
             job = fused_job(x, k, w, start or own_u0[0], neuron.spec, links, membrane, neuron.channels is not None)
             if job is not None:
-                job.potential = potential
+                job.potential, job.conv = potential, conv
                 if norms is None:
                     return _finish(neuron, x, job, u0, fused_scan(job, x, k, w, *own_u0))
                 job.norms, job.spikes = norms.statistics, norms.bits
@@ -123,7 +125,7 @@ def forward_layer(neuron: Neuron, x: Tensor, norms: Norms | None = None) -> Tens
                 job.source = None if norms.bits is None else trace_of(norms.tensors[2])
                 results = fused_scan(job, x, k, w, *(own_u0 or (None,)), *norms.tensors)
                 return _finish(neuron, x, job, u0, results)
-    assert norms is None
+    assert norms is None and conv is None
     return _one_after_the_other(neuron, x, u0)
 
 

@@ -65,27 +65,33 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
         return _as_written(norm, neuron, y, extra)
     # The order matters: a shortcut's norm that cannot be part of the node must be computed before the tensors are
     # checked.
-    if isinstance(extra, Normed) and not _fits_second(norm, neuron, y, extra):
+    if isinstance(extra, Normed) and not fits_second(norm, neuron, y, extra):
         extra = extra.value()
-    if not _fits_node(norm, neuron, y, extra.y if isinstance(extra, Normed) else extra):
+    if not fits_node(norm, neuron, y, extra.y if isinstance(extra, Normed) else extra):
         return _as_written(norm, neuron, y, extra)
     neuron.check_input(y)
     norm.check_input(y)
     if reads_current(neuron):
         return neuron(shown_current(norm, y, extra))
+    norms = norms_of(norm, y, extra)
+    if norms.tensors[0].ndim == 2 and torch.is_grad_enabled():
+        # The backward supports only a scale that is the same at all steps. It runs for any input with a gradient, such
+        # as V, also if norm and y have none.
+        return neuron(shown_current(norm, y, extra))
+    return forward_layer(neuron, y, norms)
+
+
+def norms_of(norm: TimeNorm, y: Tensor, extra: Tensor | Normed | None) -> Norms:
+    """Returns what the node computes before the scan; in training this updates the running statistics."""
     second: tuple[Statistics | None, Tensor | None, Tensor | None] = (None, None, None)
     other = extra.y if isinstance(extra, Normed) else extra
     if isinstance(extra, Normed):
         extra.norm.check_input(extra.y)
         second = _parts(extra.norm, extra.y)  # before the other norm, as if the layers ran one by one
     statistics, weight, bias = _parts(norm, y)
-    if weight.ndim == 2 and torch.is_grad_enabled():
-        # The backward supports only a scale that is the same at all steps. It runs for any input with a gradient, such
-        # as V, also if norm and y have none.
-        return neuron(shown_current(norm, y, extra))
     other = None if other is None else unwrapped(other)
     bits = None if other is None or isinstance(extra, Normed) else _bits(other, y)
-    return forward_layer(neuron, y, Norms((statistics, second[0]), (weight, bias, other, *second[1:]), bits))
+    return Norms((statistics, second[0]), (weight, bias, other, *second[1:]), bits)
 
 
 def _as_written(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
@@ -94,7 +100,7 @@ def _as_written(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     return neuron(x if extra is None else x + extra)
 
 
-def _fits_node(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
+def fits_node(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
     """Returns True if the node supports these tensors, for layers that `fits` has accepted."""
     if y.dtype not in (torch.float32, torch.float64) or not fills_one_block(y) or not _trains_alone(norm):
         return False
@@ -114,11 +120,11 @@ def _trains_alone(norm: TimeNorm) -> bool:
     return not norm.training or (norm.bias is not None and not norm.synchronises)
 
 
-def _fits_second(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Normed) -> bool:
+def fits_second(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Normed) -> bool:
     """True if the norm of ``extra`` may be part of the node: in training, and without gradients in evaluation."""
     if not (is_tdbn(norm) and fits_beside(norm, extra) and _trains_alone(extra.norm)):
         return False
-    return (norm.training or not torch.is_grad_enabled()) and _fits_node(norm, neuron, y, extra.y)
+    return (norm.training or not torch.is_grad_enabled()) and fits_node(norm, neuron, y, extra.y)
 
 
 def batch_statistics(norm: TDBN, y: Tensor) -> tuple[Statistics, Tensor]:

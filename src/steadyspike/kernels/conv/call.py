@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import struct
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +28,7 @@ _NAMES = ("packed_size", "pack", "forward", "weight_gradient", "input_gradient",
 _FUNCTION = {name: f"steadyspike_conv_{name}" for name in _NAMES}
 _MEMORY = struct.Struct("P2q")  # bits, threads, isa: the last fields of `ConvStruct`
 _WEIGHT = struct.Struct("P4q")  # `WeightStruct`
+_INPUT = struct.Struct("2Pd")  # packed, bias, scale: the last fields of ``ConvInput``
 _FAILED = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 _NOT_FINITE = 3
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
@@ -148,6 +150,25 @@ def conv_forward(
     arguments = (_address(packed), ctypes.c_float(scale), _address(bias), _address(out))
     _finite(_call("forward", geometry, *arguments, words=words, isa=isa))
     return out
+
+
+class ConvInput(NamedTuple):
+    """A convolution of spikes by events: the arguments of `conv_forward`."""
+
+    geometry: ConvGeometry
+    words: Tensor
+    packed: Tensor
+    scale: float = 1.0
+    bias: Tensor | None = None
+
+    def run(self) -> Tensor:
+        return conv_forward(*self)
+
+    def struct(self, isa: int = -1) -> ctypes.Array[ctypes.c_char]:
+        """Returns ``ConvInput`` of csrc/conv/conv_abi.h; its addresses are valid as long as the tensors exist."""
+        packed, bias = (_address(t).value or 0 for t in (self.packed, self.bias))
+        given = _struct(self.geometry, self.words, isa) + _INPUT.pack(packed, bias, self.scale)
+        return ctypes.create_string_buffer(given, len(given))
 
 
 def conv_weight_gradient(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.conv.call import (
-    conv_forward,
+    ConvInput,
     conv_full_input_gradient,
     conv_input_gradient,
     conv_weight_gradient,
@@ -132,6 +132,23 @@ def spike_conv2d(
     return None if plan is None else _run(x, weight, bias, plan)
 
 
+def conv_input(
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, dilation: Pair
+) -> ConvInput | None:
+    """Returns the call of C++ for `spike_conv2d` without gradients, which has not run yet.
+
+    Returns None if torch's own convolution should run.
+    """
+    if steps_aside(x, weight, bias):
+        return None
+    geometry = conv_geometry(x, weight, stride, padding, dilation)
+    plan = None if geometry is None else _planned(x.unsqueeze(0), x, geometry, False, None)
+    if plan is None:
+        return None
+    packed = _packed(plan, weight)
+    return None if packed is None else _input(plan, packed, bias)
+
+
 def spike_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, costs: Costs | None = None) -> Tensor | None:
     """Computes ``torch.nn.functional.linear`` of spikes x [..., features]; None as for `spike_conv2d`."""
     if steps_aside(x, weight, bias):
@@ -154,24 +171,34 @@ def _trained(weight: Tensor) -> bool:
 
 def _run(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> Tensor | None:
     packed = None
-    with torch.no_grad():
-        if plan.forward:
-            level = plan.spikes.level
-            # None: a weight is not finite, so only the dense convolution gives the right NaN.
-            packed = pack_weight(plan.geometry, weight.detach(), level if level.numel() > 1 else None)
-            if packed is None:
-                return None
+    if plan.forward:
+        packed = _packed(plan, weight)
+        if packed is None:
+            return None
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
         return _SpikeConv.apply(x, weight, bias, plan._replace(source=trace_of(x)), packed)
     return _forward(x, weight, bias, plan, packed)
 
 
+@torch.no_grad()
+def _packed(plan: _Plan, weight: Tensor) -> Tensor | None:
+    """Returns the packed weight; None if it is not finite, because only the dense convolution gives the right NaN."""
+    level = plan.spikes.level
+    return pack_weight(plan.geometry, weight.detach(), level if level.numel() > 1 else None)
+
+
+def _input(plan: _Plan, packed: Tensor, bias: Tensor | None) -> ConvInput:
+    level = plan.spikes.level
+    scale = 1.0 if level.numel() > 1 or has_no_values(level) else float(level)
+    bias = None if bias is None else bias.detach().contiguous()
+    return ConvInput(plan.geometry, plan.spikes.words, packed, scale, bias)
+
+
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:
-    g, spikes = plan.geometry, plan.spikes
+    g = plan.geometry
     if packed is None:
         return torch.conv2d(x, weight, bias, g.stride, g.padding, g.dilation)
-    scale = 1.0 if spikes.level.numel() > 1 or has_no_values(spikes.level) else float(spikes.level)
-    return conv_forward(g, spikes.words, packed, scale, None if bias is None else bias.detach().contiguous())
+    return _input(plan, packed, bias).run()
 
 
 class _SpikeConv(torch.autograd.Function):

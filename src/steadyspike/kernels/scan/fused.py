@@ -70,13 +70,14 @@ class _Fused(torch.autograd.Function):
             words = SpikeWords.like(x, needed)
         start = job.start if u0 is None else u0
         constants = v, a, None if to_v is None else k, None if to_a is None else w
-        results = neuron_forward(plan, x, constants, start, job.memory, affine, words, job.potential)
+        results = neuron_forward(plan, x, constants, start, job.memory, affine, words, job.potential, conv=job.conv)
         if results is None:
             # A parameter was out of its range, and C++ has computed nothing: run again with the limited constants.
             job.inside = False
             v = v if to_v is None else to_v.limited(k)
             a = a if to_a is None else to_a.limited(w)
-            results = neuron_forward(plan, x, (v, a, None, None), start, job.memory, affine, words, job.potential)
+            constants = v, a, None, None
+            results = neuron_forward(plan, x, constants, start, job.memory, affine, words, job.potential, conv=job.conv)
             assert results is not None
         out, u, m = results
         if words is not None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.spec import ScanSpec
+from steadyspike.kernels.conv.call import ConvInput
 from steadyspike.kernels.layout import KEPT_SHAPES, are_dense_steps
 from steadyspike.kernels.scan.arguments import check_shapes
 from steadyspike.kernels.scan.contract import Affine, Call
@@ -63,6 +64,7 @@ class Job:
     norms: the statistics of x and of extra; None for a norm in evaluation, or without a norm
     spikes: extra as bits until the forward has run; the bits are then saved and freed like tensors
     source: identifies extra
+    conv: the convolution whose output is x, if C++ computes it with the scan; x then has no values
     trained: whether gradients are enabled, which cannot be queried inside the node
     inside: False if a parameter was out of its range
     """
@@ -71,6 +73,7 @@ class Job:
     spikes: PackedSpikes | None = None
     like: tuple[Tensor, torch.Size, tuple[int, ...]] | None = None  # value, shape and strides of ``spikes``
     source: Tensor | None = None
+    conv: ConvInput | None = None
     potential = False
     inside = True
     computed: tuple[Tensor | None, Tensor | None] = (None, None)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.fused import must_be_called
-from steadyspike.nn.fused_norm import Normed, norm_neuron
+from steadyspike.nn.fused_conv import conv_norm_neuron
+from steadyspike.nn.fused_norm import Normed
 from steadyspike.nn.norm import TimeNorm
 from steadyspike.nn.time import Folded, fold_time
 
@@ -81,9 +82,9 @@ class ConvNorm(nn.Module):
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
     def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | Normed | None = None) -> Tensor:
-        """Returns ``neuron(self(x) + extra)``; norm and scan run as one operator if possible, see `norm_neuron`."""
+        """Returns ``neuron(self(x) + extra)``; it is one call of C++ if possible, see `conv_norm_neuron`."""
         if not is_repeated(x) and self.is_plain():
-            return norm_neuron(self.norm, neuron, fold_time(self.conv, x), extra)
+            return conv_norm_neuron(self.conv, self.norm, neuron, x, extra)
         if isinstance(extra, Normed):
             extra = extra.value()
         current = self(x)

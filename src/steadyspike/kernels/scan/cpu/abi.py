@@ -19,7 +19,7 @@ SETTINGS = (
     "dtype steps n channels inner family surrogate reset detach strict decay_input width scale temperature "
     "u0_kind v_kind a_kind",
 )
-MEMORY = "PPPP qP qq", "x u0 v a x_stride affine threads isa"
+MEMORY = "PPPP qPP qq", "x u0 v a x_stride affine conv threads isa"
 FORWARD = "PPPP q PPP", "out u m active channelwise bits needed counts"
 BACKWARD = "PPP qq PPPP PP PP", ("g_out g_u g_m g_out_stride g_m_stride dx du0 dv da v_slope a_slope center norm_sums")
 PARAMETERS = "PP", "k w"
@@ -47,4 +47,4 @@ pack_forward = packer(MEMORY, FORWARD, PARAMETERS, START).pack
 pack_backward = packer(MEMORY, BACKWARD, PARAMETERS).pack
 # What steadyspike_neuron_abi of the same sources returns: the sizes of both structs, and NEURON_VERSION.
 ABI = packer(LINKS, SETTINGS, MEMORY, FORWARD, PARAMETERS, START).size * 10000
-ABI += packer(LINKS, SETTINGS, MEMORY, BACKWARD, PARAMETERS).size + 100000000 * 3
+ABI += packer(LINKS, SETTINGS, MEMORY, BACKWARD, PARAMETERS).size + 100000000 * 4

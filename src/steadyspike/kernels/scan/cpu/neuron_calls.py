@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.torch_private import count_change
+from steadyspike.kernels.conv.call import ConvInput
 from steadyspike.kernels.library import LIBRARY, load_library
 from steadyspike.kernels.scan.contract import Affine, Gradients, NormSums
 from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, pack_backward, pack_forward
@@ -99,8 +100,11 @@ def neuron_forward(
     words: SpikeWords | None = None,
     potential: bool = False,
     build: Build = _BEST,
+    conv: ConvInput | None = None,
 ) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
     """Runs the scan of x, or of its ``affine`` map.
+
+    With ``conv``, x is the output of that convolution and only C++ computes its values.
 
     Returns (out, U[T] if ``potential``, M if the plan's call requests it).
 
@@ -125,6 +129,7 @@ def neuron_forward(
     else:
         u0, own, mean, value, momentum = start.data_ptr(), 0, None, 0.0, 0.0  # type: ignore[union-attr]
     current = None if affine is None else _affine_struct(x, affine)
+    source = None if conv is None else conv.struct(build.isa)
     bits, needed, counts = (None, None, None) if words is None else words
     # The order is that of the C struct. An address of 0 means that the tensor is not used.
     status = build.functions[0](
@@ -136,6 +141,7 @@ def neuron_forward(
             a.data_ptr(),
             x.stride(0),
             0 if current is None else ctypes.addressof(current),
+            0 if source is None else ctypes.addressof(source),
             torch.get_num_threads(),
             build.isa,
             out.data_ptr(),
@@ -212,6 +218,7 @@ def neuron_backward(
             a.data_ptr(),
             x.stride(0),
             0 if current is None else ctypes.addressof(current),
+            0,
             torch.get_num_threads(),
             build.isa,
             0 if g is None else g.data_ptr(),
