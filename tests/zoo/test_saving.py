@@ -16,6 +16,7 @@ from torch import nn
 
 import steadyspike as ss
 from steadyspike import models
+from steadyspike.data.errors import DataError
 from steadyspike.disk.checksum import file_sha256
 from steadyspike.disk.sealed import BLANK, seal
 from steadyspike.train import RunError
@@ -175,6 +176,13 @@ def test_networks_that_need_code_are_refused(tmp_path: Path) -> None:
             ss.save_pretrained(model, tmp_path / str(number))
 
 
+def test_a_recording_for_a_network_that_does_not_describe_frames(saved: Path) -> None:
+    net = ss.load(forged(saved, lambda d: d["input"].update(timesteps=2)))
+    (saved / "events.bin").write_bytes(bytes([3, 3, 128, 0, 1]))
+    with pytest.raises(DataError, match="does not record how events become frames"):
+        net.predict(saved / "events.bin")
+
+
 def test_a_network_with_a_replaced_layer_is_not_what_it_says(tmp_path: Path) -> None:
     model = models.create("cnn7_tiny", num_classes=3)
     model.head.register_forward_hook(lambda module, args, out: out * 2)
@@ -226,6 +234,8 @@ def saved(tmp_path: Path) -> Path:
         (lambda d: d["input"].update(mean=[float("nan")] * 3, std=[0.5] * 3), r"mean\.0"),
         (lambda d: d["input"].update(mean=[0.5] * 3, std=[0.0] * 3), r"std\.0"),
         (lambda d: d["input"].update(axes="../x"), "axes must be one of"),
+        (lambda d: d["input"].update(timesteps=2, frames={"surprise": 1}), "frames are not settings"),
+        (lambda d: d["input"].update(timesteps=2, frames={"timesteps": 10**9}), "frames are not settings"),
         (lambda d: d.update(format="steadyspike network 99"), "format"),
         (
             lambda d: d["input"].update(size=[10**9, 10**9]),

@@ -12,6 +12,7 @@ from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 
+MOST_FRAMES, LARGEST_SIDE = 10_000, 1 << 14  # of a clip
 NMNIST = (34, 34)  # the sensor size of the one format whose files do not contain it
 
 
@@ -37,6 +38,15 @@ def frame_settings(kept: dict[str, Any]) -> FrameSettings:
     """Returns how events become frames, from the values that `input_facts` has stored."""
     size = kept.get("size")
     return FrameSettings(**{**kept, "size": None if size is None else tuple(size)})
+
+
+def are_frame_settings(kept: Any) -> bool:
+    """Returns whether values from a file are settings of `frame_settings` of a size that can be computed."""
+    try:
+        settings = frame_settings(kept)
+    except (DataError, TypeError, ValueError, AttributeError):
+        return False
+    return settings.timesteps <= MOST_FRAMES and max(settings.size or (1,)) <= LARGEST_SIDE
 
 
 def read_input(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
@@ -74,6 +84,8 @@ def _events(path: Path, facts: dict[str, Any]) -> Tensor:
     from steadyspike.data.formats.recording_file import read_recording
     from steadyspike.data.frames import clip
 
+    if facts["frames"] is None:
+        raise DataError("is a recording, and the network does not record how events become frames", path)
     settings = frame_settings(facts["frames"])
     sensor = tuple(facts["size"]) if settings.size is None else NMNIST
     events = read_recording(path, sensor, facts.get("axes", "dvs-cifar10"))

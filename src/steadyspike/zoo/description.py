@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from torch import Tensor, nn
 
 from steadyspike.data.formats.aedat2 import AXES
-from steadyspike.data.input_files import input_facts
+from steadyspike.data.input_files import are_frame_settings, input_facts
 from steadyspike.train.build.build_network import build_model
 from steadyspike.train.build.own_code import is_own
 from steadyspike.train.files.folder import RunError, RunFolder
@@ -55,6 +55,8 @@ class Input(_Table):
             raise ValueError(f"mean and std must both have {self.channels} numbers, one per channel, or be left out")
         if self.axes not in AXES:
             raise ValueError(f"axes must be one of {', '.join(AXES)}")
+        if self.frames is not None and not are_frame_settings(self.frames):
+            raise ValueError("frames are not settings of a clip")
         return self
 
 

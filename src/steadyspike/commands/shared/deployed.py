@@ -14,7 +14,7 @@ from torch import Tensor
 
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats.aedat2 import AXES
-from steadyspike.data.input_files import frame_settings
+from steadyspike.data.input_files import are_frame_settings
 from steadyspike.deploy import CannotFold, DamagedFile, FoldedNetwork, fold, load, load_extra, save
 from steadyspike.deploy.fold import StaysDouble
 from steadyspike.deploy.rewrite import Mode
@@ -132,7 +132,7 @@ def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
         "timesteps": lambda v: v is None or whole(1, MOST_STEPS)(v),
         "mean": lambda v: v is None or rows(v),
         "std": lambda v: v is None or (rows(v) and all(n > 0 for n in v)),
-        "frames": lambda v: v is None or _are_frame_settings(v),
+        "frames": lambda v: v is None or are_frame_settings(v),
         "axes": lambda v: isinstance(v, str) and v in AXES,
     }
     for key, check in rules.items():
@@ -150,14 +150,6 @@ def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
     if out != (len(facts["classes"]),):
         return f"it names {len(facts['classes'])} classes, but its network returns {list(out)} numbers"
     return "it does not describe how events become frames" if node.timed and facts["frames"] is None else None
-
-
-def _are_frame_settings(kept: Any) -> bool:
-    try:
-        settings = frame_settings(kept)
-    except (DataError, TypeError, ValueError, AttributeError):
-        return False
-    return settings.timesteps <= MOST_STEPS and max(settings.size or (1,)) <= 2**14
 
 
 @torch.no_grad()
