@@ -17,6 +17,7 @@ from steadyspike.train import RunError, evaluate_run, load_recipe
 from steadyspike.train.files.folder import NETWORKS, RunFolder, packaged_names, run_folder
 from steadyspike.train.run.training import train
 from steadyspike.zoo.adding import ALLOWED, LARGEST, add, points
+from steadyspike.zoo.card import card_of_run
 from steadyspike.zoo.description import read_description
 
 ALL = 20_000_000  # bytes of all entries
@@ -50,6 +51,7 @@ def test_a_network_loads_with_all_it_needs(name: str) -> None:
     given = net.description.input
     assert not net.model.training and len(net.classes) == net.description.num_classes
     assert net.card.startswith(f"# {name}\n") and "## Limits" in net.card
+    assert net.card == card_of_run(NETWORKS / name, name), "the card is generated from the entry's files"
     shape = (1, given.channels, *given.size)
     with torch.no_grad():
         out = net.model(torch.rand(shape if given.timesteps is None else (given.timesteps, *shape)))

@@ -65,15 +65,18 @@ def _scores(test: dict[str, Any]) -> str:
 def _numbers(numbers: Numbers, rounding: str, facts: dict[str, Any]) -> str:
     joule = "-" if numbers.energy_mj is None else f"{numbers.energy_mj:.4f} mJ"
     note = f" ({plain(numbers.energy_note)})" if numbers.energy_note else ""
+    energy = f"Energy: operations of the folded network at 45 nm fp32, without memory{note}."
+    if numbers.energy_mj is None:
+        energy = f"The energy was not measured: {plain(numbers.energy_note)}."
     how = {
         "float16": "Weights of convolutions and linear layers are rounded to float16",
-        "none": "Not rounded",
+        "none": "Weights are not rounded.",
     }.get(rounding, "Weights of the largest layers are rounded to float16, so that the file has at most 4 MB")
+    how += "" if rounding == "none" else f"; the score before was {numbers.before:.4g}."
     return (
         f"| parameters | firing rate | energy per sample | time per sample |\n|---|---|---|---|\n"
         f"| {facts.get('parameters', 0):,} | {numbers.firing_rate:.2%} | {joule} | {numbers.ms:.1f} ms |\n\n"
-        f"Energy: operations of the folded network at 45 nm fp32, without memory{note}. Time: one sample, one thread, "
-        f"{plain(numbers.hardware)}. {how}; the score before was {numbers.before:.4g}."
+        f"{energy} Time: one sample, one thread, {plain(numbers.hardware)}. {how}"
     )
 
 
