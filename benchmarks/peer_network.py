@@ -28,7 +28,7 @@ def resnet19(
 
     def peer() -> nn.Module:
         layer = SpikingJelly()
-        layer.node.v_threshold = threshold  # type: ignore[assignment]
+        layer.node.v_threshold = threshold
         return layer
 
     net = ss.models.create(
