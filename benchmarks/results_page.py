@@ -241,6 +241,34 @@ def evidence(recorded: Recorded) -> str:
     return f"{grid(['test accuracy (%)', *METHODS.values()], ablations)}\n\n{grid(head, networks)}"
 
 
+def end_to_end(recorded: Recorded) -> str:
+    """The newest network that `benchmarks/end_to_end.py` measured."""
+    run = recorded.of("end-to-end:cifar10-resnet19")[-1]
+    n = run.numbers
+    images = f"{n['samples']:,.0f} test images"
+    rows = [
+        [f"test accuracy ({images})", f"{run.value:.2f} %"],
+        [f"proof on 64 test images: spikes that differ in the worst of {n['neuron layers']:.0f} layers",
+         f"float64: {n['spikes that differ in float64']:.2g} %, float32: {n['spikes that differ in float32']:.2g} %"],
+        ["folded network, float32", f"{n['folded']:.2f} %: {n['decided differently']:.0f} images decided differently"],
+        ["model and folded network, float64",
+         f"{n['model in float64']:.2f} %: {n['decided differently in float64']:.0f} images decided differently"],
+        ["integers (int8)", f"{n['int8']:.2f} %"],
+        [f"operations per image ({n['samples for energy']:,.0f} images, {n['firing rate']:.1%} of the neurons fire)",
+         f"{n['million ACs']:.1f} M AC and {n['million MACs']:.2f} M MAC: {n['microjoules']:.1f} uJ at 45 nm "
+         "(0.9 and 4.6 pJ)"],
+    ]  # fmt: skip
+    for confidence, accuracy, steps in zip(
+        *(recorded.series(run.recipe, f"early exit: {what}") for what in ("confidence", "accuracy", "steps"))
+    ):
+        rows.append([f"stop at a confidence of {confidence:g}", f"{accuracy:.2f} % after {steps:.2f} steps on average"])
+    files = ", ".join(
+        f"{name.removeprefix('MB of ')} {size:.1f} MB" for name, size in n.items() if name.startswith("MB of ")
+    )
+    rows.append(["files written", files])
+    return f"{grid(['`cifar10-resnet19` of the zoo', ''], rows)}\n\n{recorded.stamp()}"
+
+
 def time_to_accuracy(recorded: Recorded) -> str:
     from benchmarks.time_to_accuracy import table  # which writes these pages
 
@@ -257,6 +285,7 @@ PARTS: dict[str, tuple[str, Callable[[Recorded], str]]] = {
     "mini": ("docs/reproduce.md", mini),
     "gradient": ("docs/methods.md", gradients),
     "zoo": ("docs/zoo.md", zoo),
+    "end": ("docs/deploy.md", end_to_end),
     "time": ("docs/benchmarks.md", time_to_accuracy),
     "evidence": ("README.md", evidence),
 }
