@@ -3,11 +3,11 @@
     RECIPE="zoo-cifar10-resnet19-first --data-dir DATA"
     steadyspike train $RECIPE --out ours
     steadyspike train $RECIPE --out peer --set model.name=benchmarks.peer_network:resnet19 --set train.events=false
-    python -m benchmarks.time_to_accuracy --follow ours    # beside each training: the test accuracy after every epoch
+    python -m benchmarks.time_to_accuracy --follow ours    # during the training: the test accuracy after every epoch
     python -m benchmarks.time_to_accuracy --follow peer
     python -m benchmarks.time_to_accuracy --ours ours --peer peer [--threads 2] --data-dir DATA    # time, record, draw
 
-A follower evaluates the moving average of the weights in a process of its own, so the training neither waits for it nor
+A follower evaluates the moving average of the weights in another process, so the training neither waits for it nor
 selects an epoch. The minutes are the number of steps times the time of a step. That time is measured at the end, with
 nothing else running: real steps of both runs in turns, with the weights of their newest checkpoints, the same batches,
 the optimizer and the average. Evaluation takes no part in it. ``--ours`` and ``--peer`` take several runs if each
