@@ -140,10 +140,11 @@ bool conv_is_valid(const SpikeConv& c) {
         const int64_t size = (axis ? c.width : c.height) + 2 * c.padding[axis];
         if (c.dilation[axis] * (c.kernel[axis] - 1) + 1 > size) return false;
     }
-    const int64_t step = c.batch * c.in_channels * c.height * c.width;
+    const int64_t step = c.batch * c.pixel_bits * c.height * c.width;
+    if (c.channels_last ? !in(c.pixel_bits, c.in_channels, MAX_INDEX) : c.pixel_bits != c.in_channels) return false;
     return c.isa < steadyspike_isas() && c.words >= (step + 63) / 64 && c.stride[0] * c.stride[1] <= MAX_PHASES &&
            in((c.height + 2 * c.padding[0]) * (c.width + 2 * c.padding[1]), 1, MAX_INDEX / MAX_BLOCK) &&
-           in(c.in_channels * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
+           in(c.pixel_bits * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
 }
 
 extern "C" {
@@ -169,11 +170,12 @@ int64_t steadyspike_conv_forward(const SpikeConv* conv, const float* packed, flo
 
 int64_t steadyspike_conv_weight_gradient(const SpikeConv* conv, const float* g, const float* level, int64_t levels,
                                          const ConvWeight* gradient) {
-    if (levels != 1 && levels != conv->in_channels) return CONV_BAD_ARGUMENT;
+    if ((levels != 1 && levels != conv->in_channels) || conv->pixel_bits != conv->in_channels) return CONV_BAD_ARGUMENT;
     return checked(conv, [&](const SpikeConv& c) { return weight_gradient(c, g, level, levels, *gradient); });
 }
 
 int64_t steadyspike_conv_input_gradient(const SpikeConv* conv, const float* packed, const float* g, float* dx) {
+    if (conv->pixel_bits != conv->in_channels) return CONV_BAD_ARGUMENT;
     return checked(conv, [&](const SpikeConv& c) { return input_gradient(c, packed, g, dx); });
 }
 

@@ -7,11 +7,13 @@ extern "C" {
 
 // Spikes are bits, [steps][words], with each step in the memory order of its floats: bit i % 64 of word i / 64 is
 // element i. A step is [batch][height][width][in_channels] (channels_last) or [batch][in_channels][height][width]; the
-// output and its gradient have the same layout. The sizes of the output follow from the other fields.
+// output and its gradient have the same layout. The sizes of the output follow from the other fields. In channels_last the
+// bits of a pixel may be more than its channels; for gradients they are equal.
 struct SpikeConv {
     int64_t steps, batch, in_channels, height, width, out_channels;
     int64_t kernel[2], stride[2], padding[2], dilation[2];  // rows, columns
     int64_t channels_last;
+    int64_t pixel_bits;                       // from one pixel's bits to the next; without channels_last: in_channels
     int64_t words;                            // from one step's bits to the next
     const uint64_t* bits;
     // isa: -1 for the best one of this CPU, otherwise an index as for the scan

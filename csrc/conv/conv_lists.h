@@ -127,7 +127,7 @@ struct PixelWords {
     void load(int64_t image, int64_t begin, int64_t end) {
         const int64_t size = conv.height * conv.width;
         step = conv.bits + image / conv.batch * conv.words;
-        first = image % conv.batch * size * conv.in_channels;
+        first = image % conv.batch * size * conv.pixel_bits;
         row0 = begin;
         if (ordered) return;
         const int64_t pixels = (end - begin) * conv.width;
@@ -144,14 +144,15 @@ struct PixelWords {
     uint64_t at(int64_t row, int64_t column, int64_t w) const {
         if (!ordered) return own[((row - row0) * conv.width + column) * words + w];
         const int64_t rest = conv.in_channels - 64 * w;
-        return bits_from(step, first + (row * conv.width + column) * conv.in_channels + 64 * w, rest < 64 ? rest : 64);
+        return bits_from(step, first + (row * conv.width + column) * conv.pixel_bits + 64 * w, rest < 64 ? rest : 64);
     }
 
     // Appends first_entry + c * block for every active channel c of a pixel, and may write up to LANES - 1 entries more.
     uint32_t* append_to(uint32_t* next, int64_t row, int64_t column, uint32_t first_entry, uint32_t block) const {
 #if STEADYSPIKE_REGISTER == 64
-        if (ordered && conv.in_channels % LANES == 0) {  // a register's channels are then two whole bytes of bits
-            const char* bits = reinterpret_cast<const char*>(step) + (first + (row * conv.width + column) * conv.in_channels) / 8;
+        // A register's channels are then two whole bytes of bits.
+        if (ordered && conv.in_channels % LANES == 0 && conv.pixel_bits % LANES == 0) {
+            const char* bits = reinterpret_cast<const char*>(step) + (first + (row * conv.width + column) * conv.pixel_bits) / 8;
             __m512i entries = lane_entries(first_entry, block);
             for (int64_t c = 0; c < conv.in_channels; c += LANES, bits += LANES / 8) {
                 __mmask16 mask;
@@ -185,13 +186,13 @@ struct StepsOf {
 // Counts the neurons that fired in rows [begin, end) of the input images of an area.
 inline int64_t count_bits(const SpikeConv& conv, const ForwardArea& area, int64_t begin, int64_t end) {
     const int64_t size = conv.height * conv.width, runs = conv.channels_last ? 1 : conv.in_channels;
-    const int64_t row = conv.width * conv.in_channels / runs, length = (end - begin) * row;
+    const int64_t row = conv.width * conv.pixel_bits / runs, length = (end - begin) * row;
     int64_t count = 0;
     for (int64_t n = 0; n < area.images(); ++n) {
         const int64_t image = area.image(n);
         const uint64_t* step = conv.bits + image / conv.batch * conv.words;
         for (int64_t run = 0; run < runs; ++run) {
-            const int64_t first = image % conv.batch * size * conv.in_channels + run * size + begin * row;
+            const int64_t first = image % conv.batch * size * conv.pixel_bits + run * size + begin * row;
             for (int64_t i = 0; i < length; i += 64)
                 count += __builtin_popcountll(bits_from(step, first + i, length - i < 64 ? length - i : 64));
         }

@@ -1,5 +1,7 @@
 """The C++ spike convolution against float64: every shape, rate, memory order, instruction set and thread count."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -243,3 +245,25 @@ def test_sums_do_not_depend_on_the_other_images_or_the_threads(channels, threads
 
     together = forward(x)
     assert all(torch.equal(forward(x[i : i + 1])[0], together[i]) for i in range(4))
+
+
+@pytest.mark.parametrize("channels", [5, 32, 70])
+def test_pixels_whose_bits_begin_with_a_word(channels):
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(3, channels, 9, 7, generator=generator) < 0.2).float().contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(20, channels, 3, 3, generator=generator)
+    g = ConvGeometry(3, 1, channels, 9, 7, 20, (3, 3), (2, 1), (1, 1))
+    padded = F.pad(x, (0, 0, 0, 0, 0, -channels % 64)).contiguous(memory_format=torch.channels_last)
+    words = pack_spikes(padded.unsqueeze(1), torch.ones(1)).words
+    wide = replace(g, pixel_bits=padded.shape[1])
+    packed = call.pack_weight(g, weight)
+    expected = call.conv_forward(g, pack_spikes(x.unsqueeze(1), torch.ones(1)).words, packed)
+    assert expected.any() and torch.equal(call.conv_forward(wide, words, packed), expected)
+    with pytest.raises(RuntimeError, match="out of range"):
+        call.conv_input_gradient(wide, words, expected, weight)
+    with pytest.raises(RuntimeError, match="out of range"):
+        call.conv_weight_gradient(wide, words, expected, torch.ones(1), weight)
+    with pytest.raises(ValueError, match="contiguous int64"):
+        call.conv_forward(g, words, packed)
+    with pytest.raises(RuntimeError, match="out of range"):
+        call.conv_forward(replace(wide, channels_last=False), words, packed)

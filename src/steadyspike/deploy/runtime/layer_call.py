@@ -41,8 +41,11 @@ def bits_of(value: Value) -> Bits:
 
 
 def costs_here() -> Costs:
-    """Returns the costs for this machine's instruction set; weights are packed once, before any call."""
-    return replace(COSTS[instruction_set()], weight=0.0)
+    """Returns the costs for this machine's instruction set.
+
+    Weights are packed once, before any call, and a layer is called in any case.
+    """
+    return replace(COSTS[instruction_set()], weight=0.0, call=0.0)
 
 
 def run(
@@ -58,7 +61,7 @@ def run(
     for packed in constants.synapses:
         if _by_events(packed, steps * samples, read, way, costs):
             assert packed.packed is not None
-            geometry = packed.event_geometry(steps * samples, whole_words=True)
+            geometry = packed.event_geometry(steps * samples)
             words = (bits_of(read(name)).words for name in packed.synapse.writers)
             sources += [SpikeConvSource(w, geometry, packed.packed) for w in words]
             ways.append("events")
@@ -96,7 +99,9 @@ def _by_events(packed: PackedSynapse, images: int, read: Read, way: Way, costs: 
     count = sum(s.counted for s in spikes)
     rows, columns = packed.synapse.pool
     # The dense way convolves the pooled image, so it has less to do than the geometry of the events suggests.
-    return forward_by_events(packed.event_geometry(images), count, replace(costs, dense=costs.dense / (rows * columns)))
+    if rows * columns > 1:
+        costs = replace(costs, dense=costs.dense / (rows * columns))
+    return forward_by_events(packed.event_geometry(images), count, costs, noted=True)
 
 
 def _dense(packed: PackedSynapse, value: Value, gain: Tensor | None) -> Tensor:

@@ -39,7 +39,7 @@ def words_for(channels: int) -> int:
 class SpikeConvSource:
     """A convolution of spikes.
 
-    geometry: of B x T images, with in_channels a multiple of 64
+    geometry: of B x T images, with ``pixel_bits`` a multiple of 64
     packed: the result of `pack_weight`
     """
 

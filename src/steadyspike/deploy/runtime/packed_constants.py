@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -54,24 +54,30 @@ class PackedSynapse:
     synapse: Synapse
     weight: Tensor
     packed: Tensor | None
+    _geometries: dict[int, ConvGeometry] = field(default_factory=dict)
 
-    def geometry(self, images: int, whole_words: bool = False) -> ConvGeometry:
-        """Returns the geometry for this number of images; ``whole_words``: with channels padded to whole words."""
+    def geometry(self, images: int) -> ConvGeometry:
+        """Returns the geometry for this number of images."""
         s = self.synapse
         channels, rows, columns = as_image(s.shape)
-        channels = 64 * words_for(channels) if whole_words else channels
         kernel = (s.weight.shape[2], s.weight.shape[3])
         return ConvGeometry(
             images, 1, channels, rows, columns, s.weight.shape[0], kernel, s.stride, s.padding, s.dilation
         )
 
-    def event_geometry(self, images: int, whole_words: bool = False) -> ConvGeometry:
-        """Returns the geometry of the convolution of the spikes themselves.
+    def event_geometry(self, images: int) -> ConvGeometry:
+        """Returns the geometry of the convolution of the spikes themselves, whose bits begin with a new word per pixel.
 
         An average over windows of k pixels followed by a convolution is one convolution of the spikes. Every weight is
         repeated k times in each direction and divided by the window's size; strides and padding are k times as large.
         """
-        g, (rows, columns) = self.geometry(images, whole_words), self.synapse.pool
+        # Making one takes longer than many layers take for one image.
+        if images not in self._geometries:
+            self._geometries[images] = self._event_geometry(images)
+        return self._geometries[images]
+
+    def _event_geometry(self, images: int) -> ConvGeometry:
+        g, (rows, columns) = self.geometry(images), self.synapse.pool
 
         def scaled(pair: Pair) -> Pair:
             return pair[0] * rows, pair[1] * columns
@@ -83,6 +89,7 @@ class PackedSynapse:
             kernel=scaled(g.kernel),
             stride=scaled(g.stride),
             padding=scaled(g.padding),
+            pixel_bits=64 * words_for(g.in_channels),
         )
 
 
@@ -90,14 +97,12 @@ def packed_synapse(synapse: Synapse, isa: int) -> PackedSynapse:
     dense = PackedSynapse(synapse, synapse.weight.contiguous(memory_format=torch.channels_last), None)
     if not synapse.writers:
         return dense
-    geometry = dense.event_geometry(1, whole_words=True)
+    geometry = dense.event_geometry(1)
     if not supports(geometry):
         return dense
-    missing = geometry.in_channels - synapse.weight.shape[1]
     rows, columns = synapse.pool
     weight = synapse.weight.repeat_interleave(rows, 2).repeat_interleave(columns, 3) / (rows * columns)
-    padded = F.pad(weight, (0, 0, 0, 0, 0, missing))
-    return PackedSynapse(synapse, dense.weight, pack_weight(geometry, padded, isa=isa))
+    return PackedSynapse(synapse, dense.weight, pack_weight(geometry, weight, isa=isa))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ class ConvStruct(ctypes.Structure):
     _fields_ = (
         [(name, _int) for name in ("steps", "batch", "in_channels", "height", "width", "out_channels")]  # type: ignore[assignment]
         + [(name, _int * 2) for name in ("kernel", "stride", "padding", "dilation")]
-        + [("channels_last", _int), ("words", _int), ("bits", _pointer), ("threads", _int), ("isa", _int)]
+        + [(name, _int) for name in ("channels_last", "pixel_bits", "words")]
+        + [("bits", _pointer), ("threads", _int), ("isa", _int)]
     )
 
 

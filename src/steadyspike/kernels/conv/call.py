@@ -56,15 +56,15 @@ def supports(geometry: ConvGeometry) -> bool:
 
 
 def conv_struct(g: ConvGeometry, words: Tensor | None = None, isa: int = -1) -> ConvStruct:
-    step = -(-g.batch * g.in_channels * g.height * g.width // 64)
-    expected = (torch.int64, (g.steps, step), True)
+    expected = (torch.int64, (g.steps, g.step_words), True)
     if words is not None and (words.dtype, words.shape, words.is_contiguous()) != expected:
-        raise ValueError(f"bits must be contiguous int64 [{g.steps}, {step}], got {words.dtype} {list(words.shape)}")
+        raise ValueError(f"bits must be contiguous int64 {list(expected[1])}, got {words.dtype} {list(words.shape)}")
     pairs = ((_int * 2)(*pair) for pair in (g.kernel, g.stride, g.padding, g.dilation))
     return ConvStruct(
         *(g.steps, g.batch, g.in_channels, g.height, g.width, g.out_channels),
         *pairs,
-        *(g.channels_last, step, None if words is None else words.data_ptr(), torch.get_num_threads(), isa),
+        *(g.channels_last, g.pixel_bits or g.in_channels, g.step_words),
+        *(None if words is None else words.data_ptr(), torch.get_num_threads(), isa),
     )
 
 
@@ -83,9 +83,9 @@ def _struct(g: ConvGeometry, words: Tensor | None, isa: int) -> bytes:
     """Returns `conv_struct` as bytes, packed in a fraction of the time."""
     if words is None:
         return _sizes(g) + _MEMORY.pack(0, torch.get_num_threads(), isa)
-    step = -(-g.batch * g.in_channels * g.height * g.width // 64)
-    if words.dtype != torch.int64 or words.shape != (g.steps, step) or not words.is_contiguous():
-        raise ValueError(f"bits must be contiguous int64 [{g.steps}, {step}], got {words.dtype} {list(words.shape)}")
+    shape = g.steps, g.step_words
+    if words.dtype != torch.int64 or words.shape != shape or not words.is_contiguous():
+        raise ValueError(f"bits must be contiguous int64 {list(shape)}, got {words.dtype} {list(words.shape)}")
     return _sizes(g) + _MEMORY.pack(words.data_ptr(), torch.get_num_threads(), isa)
 
 

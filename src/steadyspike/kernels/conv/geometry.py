@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from math import prod
 
@@ -19,6 +19,7 @@ class ConvGeometry:
     """A convolution of ``steps`` x ``batch`` images [in_channels, height, width], all float32.
 
     channels_last: channels are innermost in memory, for input and output
+    pixel_bits: from one pixel's bits to the next, in the bits of the input; 0: as many as there are channels
     """
 
     steps: int
@@ -32,17 +33,23 @@ class ConvGeometry:
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     channels_last: bool = True
+    pixel_bits: int = 0
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash(astuple(self))
+        return hash(tuple(getattr(self, field.name) for field in fields(self)))
 
     @property
     def images(self) -> int:
         return self.steps * self.batch
+
+    @cached_property
+    def step_words(self) -> int:
+        """Returns the number of words of a step's bits."""
+        return -(-self.batch * (self.pixel_bits or self.in_channels) * self.height * self.width // 64)
 
     @property
     def taps(self) -> int:
