@@ -65,6 +65,7 @@ def order() -> list[Part]:
         Part("ablation", ablation.ablation_cases("deep"), (0,)),
         Part("V frozen at 0.1", frozen_at(0.1), (0,)),
         Part("ablation", ablation.ablation_cases("deep")),
+        Part("gain of the norms at V = 0.1", frozen.gain_cases("deep"), (0,)),
         Part("norms", ablation.norm_cases("deep"), (0,)),
         Part("depth, neither and both", both, (0,)),
         Part("V frozen at 2, and at 1 with the scaled norm", frozen_at(2.0) + frozen_at(1.0), (0,)),

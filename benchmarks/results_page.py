@@ -143,7 +143,7 @@ def proof(recorded: Recorded) -> str:
 def deep_pages(work: Work) -> list[Page]:
     return [
         ablation.ablation(work), frozen.norm_scale(work), ablation.norms(work), ablation.depth(work),
-        frozen.length(work), ablation.optimizers(work),
+        frozen.length(work), frozen.gain(work), ablation.optimizers(work),
     ]  # fmt: skip
 
 

@@ -74,7 +74,7 @@ def test_mini_runs_of_every_network_can_be_built():
 
 
 PAPER = scales.Scale("paper")
-OWN = ("depth", "optimizers", "norm-scale", "length")
+OWN = ("depth", "optimizers", "norm-scale", "length", "gain")
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -114,6 +115,33 @@ def length(work: Work) -> Page:
     return page
 
 
+GAINS = (0.5, 0.3, 0.1)  # where the norms' weights start
+
+
+def gain_cases(scale: str) -> list[Case]:
+    plain = [case for case in _deep(("",), (0.1,), own=True) if case.label != FAMILIES["rs"]]
+    smaller = [
+        Case(
+            label,
+            f"frozen-{family}-soft-v0.1",
+            f"deep-frozen-{family}-v0.1-gain{gain}",
+            f"the gain starts at {gain}",
+            True,
+        )
+        for gain in GAINS
+        for family, label in FAMILIES.items()
+        if family != "rs"
+    ]
+    return [*(replace(case, group="the gain starts at 1") for case in plain), *smaller]
+
+
+def gain(work: Work) -> Page:
+    page = Page("Does the norms' gain decide between AS and TrSG at V = 0.1? (own evidence)")
+    for own in chains(gain_cases(work.scale.name)):
+        page.tables.append(accuracy_table(work, own[0].group, own, _claims(own)))
+    return page
+
+
 def metric_cases(scale: str) -> list[Case]:
     if scale == "deep":
         return _deep(("",), (1.0, 0.1, 2.0))
@@ -160,4 +188,6 @@ EXPERIMENTS = (
                norm_scale_cases, ("mini", "deep")),
     Experiment("length", "own evidence", "AS against TrSG at V = 0.1 in training four times longer", length,
                length_cases, ("mini", "deep")),
+    Experiment("gain", "own evidence", "AS against TrSG at V = 0.1 with norms whose weights start below 1", gain,
+               gain_cases, ("mini", "deep")),
 )  # fmt: skip
