@@ -18,6 +18,10 @@ namespace {
 constexpr int64_t TILE_BYTES = 96 << 10, INPUT_TILE_BYTES = 44 << 10;
 constexpr int64_t UNITS = 16;             // parts of the weight gradient, if splitting the images can make this many
 constexpr int64_t TILES = 96;             // of a unit of the full input gradient: a multiple of the tiles that are multiplied at a time
+// Bytes of a kernel row's weights up to which its lists are one list. It is twice as many if few channels of a pixel fire
+// on average: the processor mispredicts the end of a list, which then takes longer than loading weights from the
+// second-level cache.
+constexpr int64_t ROW_BYTES = 48 << 10, FEW = 12;
 constexpr int64_t MAX_PHASES = 64, MAX_INDEX = int64_t(1) << 31;
 
 bool in(int64_t value, int64_t low, int64_t end) { return low <= value && value < end; }
@@ -40,7 +44,7 @@ int64_t forward(const SpikeConv& c, const float* packed, float scale, const floa
     const ConvShape shape = conv_shape(c);
     ConvPlan plan = cut_forward(shape.images, shape, 1, c.threads);
     if (plan.parts < 2 * c.threads) plan.splits = smaller(shape.blocks, ceil(2 * c.threads, plan.parts));
-    const ConvTask task{c, shape, plan, packed, bias, nullptr, scale, nullptr};
+    const ConvTask task{c, shape, plan, packed, bias, nullptr, scale, nullptr, lists_by_row(c)};
     const int64_t image = shape.out_height * shape.out_width * c.out_channels;
     // Unit: a part of the output, and one of `splits` shares of the blocks of output channels.
     return run(c.threads, plan.parts * plan.splits, [&](int64_t unit) {
@@ -63,7 +67,7 @@ int64_t weight_gradient(const SpikeConv& c, const float* g, const float* level, 
     plan.splits = smaller(plan.parts, ceil(UNITS, chunks * shape.blocks));
     const int64_t size = shape.taps * plan.chunk * shape.block, units = plan.splits * shape.blocks * chunks;
     const std::unique_ptr<float[]> sums(new float[size_t(units * size)]);
-    const ConvTask task{c, shape, plan, nullptr, nullptr, g, 1, sums.get()};
+    const ConvTask task{c, shape, plan, nullptr, nullptr, g, 1, sums.get(), false};
     const int64_t status = run(c.threads, units, [&](int64_t unit) { return loops_for(c).weight_gradient(task, unit); });
     if (status != CONV_OK) return status;
     return run(c.threads, shape.blocks, [&](int64_t b) {
@@ -89,7 +93,7 @@ int64_t weight_gradient(const SpikeConv& c, const float* g, const float* level, 
 int64_t input_gradient(const SpikeConv& c, const float* packed, const float* g, float* dx) {
     const ConvShape shape = conv_shape(c);
     const ConvPlan plan = cut_tiles(c, shape, shape.block, INPUT_TILE_BYTES);
-    const ConvTask task{c, shape, plan, packed, nullptr, g, 1, dx};
+    const ConvTask task{c, shape, plan, packed, nullptr, g, 1, dx, false};
     return run(c.threads, plan.parts, [&](int64_t unit) { return loops_for(c).input_gradient(task, unit); });
 }
 
@@ -105,7 +109,7 @@ int64_t full_input_gradient(const SpikeConv& c, const ConvWeight& weight, const 
     ConvPlan plan{};
     plan.images = TILES;
     plan.parts = ceil(shape.images * ceil(c.height, 2) * ceil(c.width, 2), plan.images);
-    const ConvTask task{c, shape, plan, packed.get(), nullptr, g, 1, dx};
+    const ConvTask task{c, shape, plan, packed.get(), nullptr, g, 1, dx, false};
     return run(c.threads, plan.parts, [&](int64_t unit) { return loops_for(c).winograd(task, unit); });
 }
 
@@ -145,6 +149,13 @@ bool conv_is_valid(const SpikeConv& c) {
     return c.isa < steadyspike_isas() && c.words >= (step + 63) / 64 && c.stride[0] * c.stride[1] <= MAX_PHASES &&
            in((c.height + 2 * c.padding[0]) * (c.width + 2 * c.padding[1]), 1, MAX_INDEX / MAX_BLOCK) &&
            in(c.pixel_bits * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
+}
+
+bool lists_by_row(const SpikeConv& c) {
+    const int64_t tap = c.in_channels * block_of(c.out_channels), bytes = c.kernel[1] * tap * int64_t(sizeof(float));
+    const int64_t columns = c.width + 2 * c.padding[1];
+    if (c.dilation[1] > 1 || bytes > 2 * ROW_BYTES || (columns + 1) * tap >= MAX_INDEX) return false;  // entries have 32 bits
+    return bytes <= ROW_BYTES || loops_for(c).count(c.bits, c.steps * c.words) <= FEW * c.steps * c.batch * c.height * c.width;
 }
 
 extern "C" {

@@ -93,6 +93,7 @@ struct ConvTask {
     const float *packed, *bias, *g;
     float scale;
     float* out;                               // dx, or partial sums of the weight gradient
+    bool by_row;                              // of the forward, see `lists_by_row`
 };
 
 // The output that one unit of the forward computes: rows of images. The images are `runs` times `run` adjacent ones, from
@@ -110,11 +111,15 @@ using ConvLoop = bool (*)(const ConvTask&, int64_t unit);
 struct ConvLoops {
     void (*forward)(const ConvTask&, const ForwardArea&, int64_t block0, int64_t block1, float* out);  // see conv_forward.h
     ConvLoop weight_gradient, input_gradient, winograd;
+    int64_t (*count)(const uint64_t* words, int64_t n);
     bool (*pack)(const SpikeConv&, const ConvShape&, const ConvWeight&, const float* level, int64_t order, int64_t unit, float* packed);
     void (*pack_winograd)(const SpikeConv&, const ConvWeight&, int64_t unit, float* packed);
 };
 
 bool conv_is_valid(const SpikeConv&);
+// Whether the forward processes the lists under a kernel row as one list. This decides the order of additions, so it is
+// decided for a whole call, and results do not depend on how the call is cut into units.
+bool lists_by_row(const SpikeConv&);
 const ConvLoops& conv_loops(int64_t isa);
 
 // Partial sums of the weight gradient are [split][out block][chunk][channel][tap][block].

@@ -37,7 +37,14 @@ bool pack_unit(const SpikeConv& conv, const ConvShape& shape, const ConvWeight& 
     return infinite == 0;
 }
 
+int64_t count_words(const uint64_t* words, int64_t n) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; ++i) count += __builtin_popcountll(words[i]);
+    return count;
+}
+
 }  // namespace
 
 extern const ConvLoops STEADYSPIKE_CONV;
-const ConvLoops STEADYSPIKE_CONV = {forward_area, weight_gradient_unit, input_gradient_unit, winograd_unit, pack_unit, pack_winograd_unit};
+const ConvLoops STEADYSPIKE_CONV = {forward_area, weight_gradient_unit, input_gradient_unit, winograd_unit,
+                                     count_words,  pack_unit,            pack_winograd_unit};

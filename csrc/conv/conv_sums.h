@@ -8,10 +8,6 @@ namespace {
 
 // bytes of weights that are processed at a time: they stay in the first-level cache
 constexpr int64_t WEIGHT_BYTES = 36 << 10;
-// Bytes of a kernel row's weights up to which the row is processed as one list, although they are more than the first-level
-// cache holds: the processor mispredicts the end of a list, which takes about as long as loading from the second level.
-// This and `join_rows` decide the order of additions, so they depend on nothing but the shape.
-constexpr int64_t ROW_BYTES = 96 << 10;
 constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass over those weights
 constexpr int64_t AT_ONCE = 16;             // entries that are copied without a check of how many there are
 
@@ -33,7 +29,7 @@ struct ChannelLists {
           top(area.row0 * task.conv.stride[0] - task.conv.padding[0]), begin(top < 0 ? 0 : top),
           end(top + rows < task.conv.height ? top + rows : task.conv.height),
           total(end > begin ? count_bits(task.conv, area, begin, end) : 0),
-          taps_as_one(in_rows(task) ? task.conv.kernel[1] : 1),
+          taps_as_one(task.by_row ? task.conv.kernel[1] : 1),
           starts(area.images() * rows * columns + 1), entries(total + AT_ONCE) {
         const SpikeConv& conv = task.conv;
         PixelWords words(conv, end > begin ? end - begin : 1);
@@ -59,13 +55,6 @@ struct ChannelLists {
     }
 
     static int64_t tap_size(const ConvTask& task) { return task.conv.in_channels * task.shape.block; }
-
-    // Entries have 32 bits.
-    bool in_rows(const ConvTask& task) const {
-        const int64_t size = tap_size(task);
-        return task.conv.dilation[1] == 1 && task.conv.kernel[1] * size * int64_t(sizeof(float)) <= ROW_BYTES &&
-               (columns + 1) * size < (int64_t(1) << 31);
-    }
 
     // Whether a tap reads grid line q: not all do if the stride is larger than the kernel.
     static bool read(int64_t q, int axis, const SpikeConv& conv) {

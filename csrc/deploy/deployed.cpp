@@ -2,6 +2,7 @@
 // and gives them to threads. Every output belongs to one unit, so results do not depend on the number of threads.
 #include <atomic>
 #include <initializer_list>
+#include <vector>
 
 #include "../conv/conv_plan.h"
 #include "deployed_abi.h"
@@ -64,7 +65,7 @@ LayerTask cut(const SpikeLayer& layer) {
         plan.parts = layer.samples * plan.row_parts;
     }
     plan.splits = splits;
-    return {layer, plan, shape.block, shape.blocks};
+    return {layer, plan, shape.block, shape.blocks, nullptr};
 }
 
 void windows_of(const SpikeWindows& w, int64_t image) {
@@ -96,7 +97,11 @@ extern "C" {
 
 int64_t steadyspike_layer_run(const SpikeLayer* layer) {
     if (!valid(*layer)) return CONV_BAD_ARGUMENT;
-    const LayerTask task = cut(*layer);
+    std::vector<char> by_row;
+    for (int64_t i = 0; i < layer->sources; ++i)
+        by_row.push_back(layer->source[i].kind == CONV_OF_SPIKES && lists_by_row(layer->source[i].conv));
+    LayerTask task = cut(*layer);
+    task.by_row = by_row.data();
     const LayerLoop loop = loop_for(layer->isa);
     std::atomic<int64_t> spikes{0};
     std::atomic<bool> nan{false};

@@ -66,6 +66,7 @@ struct LayerTask {
     const SpikeLayer& layer;
     ConvPlan plan;                            // its images are samples
     int64_t block, blocks;                    // output channels at a time
+    const char* by_row;                       // ConvTask::by_row of each source
 };
 
 struct LayerCount {

@@ -15,8 +15,8 @@ struct Convolved {
     const ConvTask task;
     AreaSums sums;
 
-    Convolved(const LayerSource& source, const ForwardArea& area, int64_t steps)
-        : task{source.conv, conv_shape(source.conv), {}, source.packed, nullptr, nullptr, 1, nullptr}, sums(task, area, steps) {}
+    Convolved(const LayerSource& source, bool by_row, const ForwardArea& area, int64_t steps)
+        : task{source.conv, conv_shape(source.conv), {}, source.packed, nullptr, nullptr, 1, nullptr, by_row}, sums(task, area, steps) {}
 };
 
 // A pixel of the layer: the position of its values in tensors of all pixels.
@@ -130,7 +130,8 @@ LayerCount layer_unit(const LayerTask& task, int64_t unit) {
         const ForwardArea area{part.image0 * layer.steps + t0, samples * steps, 1, 0, part.row0, part.row1};
         std::vector<std::unique_ptr<Convolved>> convolved;
         for (int64_t i = 0; i < layer.sources; ++i)
-            if (layer.source[i].kind == CONV_OF_SPIKES) convolved.emplace_back(new Convolved(layer.source[i], area, steps));
+            if (layer.source[i].kind == CONV_OF_SPIKES)
+                convolved.emplace_back(new Convolved(layer.source[i], task.by_row[i] != 0, area, steps));
         const int64_t together = CURRENTS_TOGETHER / steps;
         for (int64_t b = first_block; b < last_block; ++b) {
             const LayerBlock block(task, b);

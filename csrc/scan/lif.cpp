@@ -213,7 +213,8 @@ ForwardConv conv_of(const Scan& scan, Plan& plan) {
     plan.chunk = parts.images * parts.rows * shape.out_width * c.out_channels;
     const int64_t x_at = ceil(plan.scratch, 64) * 64;
     plan.scratch = x_at + scan.steps * plan.chunk * int64_t(sizeof(float));
-    return {{c, shape, parts, scan.conv->packed, scan.conv->bias, nullptr, float(scan.conv->scale), nullptr},
+    return {{c, shape, parts, scan.conv->packed, scan.conv->bias, nullptr, float(scan.conv->scale), nullptr,
+             lists_by_row(c)},
             conv_loops(scan.isa).forward, x_at};
 }
 

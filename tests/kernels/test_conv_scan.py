@@ -25,6 +25,7 @@ pytestmark = needs_kernel
 SHAPES = {
     "parts of an image": (2, 32, 32, 32, 32, (3, 3)),
     "several images": (5, 128, 4, 4, 128, (3, 3)),
+    "two orders of a sum": (2, 100, 16, 16, 64, (3, 3)),
     "a shorter last part": (1, 20, 13, 16, 24, (3, 3)),
     "tails of channels": (3, 70, 9, 8, 104, (3, 3)),
     "stride": (2, 33, 16, 16, 64, (3, 3), (2, 2)),
@@ -45,7 +46,9 @@ def convolution(name: str, steps: int, rate: float = 0.15, bias: bool = True) ->
     generator = torch.Generator().manual_seed(0)
     batch, *rest = SHAPES[name]
     g = ConvGeometry(steps, batch, *rest, **({} if len(rest) > 5 else {"padding": (1, 1)}))
-    fired = (torch.rand(g.images, g.in_channels, g.height, g.width, generator=generator) < rate).float()
+    # parts of the output differ in how many neurons fire below them
+    rates = torch.linspace(0, 2 * rate, g.height)[:, None]
+    fired = (torch.rand(g.images, g.in_channels, g.height, g.width, generator=generator) < rates).float()
     fired = fired.contiguous(memory_format=torch.channels_last)
     packed = pack_weight(g, torch.randn(g.out_channels, g.in_channels, *g.kernel, generator=generator) / 3)
     words = pack_spikes(fired.unsqueeze(0), torch.ones(1))

@@ -121,9 +121,9 @@ AVX512 = Costs(
     full_weight=4.0,
 )
 COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both ways take about twice the time
-# If the weights of a kernel, or of one of its rows, have at most this size, csrc/conv/conv_sums.h processes the
+# If the weights of a kernel, or of one of its rows, have at most this size, csrc/conv/ processes the
 # lists under it as one.
-KERNEL_BYTES, ROW_BYTES = 36 << 10, 96 << 10
+KERNEL_BYTES, ROW_BYTES = 36 << 10, 48 << 10
 MARGIN = 0.9  # events are chosen if their predicted time is at most this share of the dense time
 
 
