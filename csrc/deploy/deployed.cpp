@@ -45,7 +45,7 @@ bool valid(const SpikeLayer& layer) {
     const auto rows = [&](const float* at, int64_t steps) { return !at || steps == 1 || steps >= layer.steps; };
     return layer.isa < steadyspike_isas() && layer.fired && (layer.emit == EMIT_CURRENT || neuron) &&
            (layer.emit == EMIT_SPIKES ? layer.bits != nullptr : layer.out != nullptr) && rows(layer.gain, layer.gain_steps) &&
-           rows(layer.bias, layer.bias_steps) && layer.reset >= RESET_SOFT && layer.reset <= RESET_NONE;
+           rows(layer.bias, layer.bias_steps) && layer.reset >= SOFT && layer.reset <= NONE;
 }
 
 LayerTask cut(const SpikeLayer& layer) {

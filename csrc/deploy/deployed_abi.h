@@ -6,7 +6,7 @@
 // and begin with a new word. Constants per channel are floats [64 words]; those after the last channel are 0, and
 // `fire` there is infinite.
 #pragma once
-#include "../conv/conv_abi.h"
+#include "../scan/abi.h"
 
 extern "C" {
 
@@ -23,7 +23,6 @@ struct LayerSource {
 };
 
 enum LayerEmit : int64_t { EMIT_SPIKES = 0, EMIT_POTENTIAL = 1, EMIT_CURRENT = 2 };
-enum LayerReset : int64_t { RESET_SOFT = 0, RESET_HARD = 1, RESET_NONE = 2 };  // ScanSpec.codes
 
 // current = gain * (sum of the convolutions) + bias + the other sources.
 struct SpikeLayer {
@@ -36,7 +35,7 @@ struct SpikeLayer {
     const float *threshold, *fire, *keep, *factor;
     const float* start;                       // U[0], [start_pixels][64 words]
     int64_t start_pixels;                     // 1, or height * width
-    int64_t reset, emit;
+    int64_t reset, emit;                      // reset: ResetCode
     uint64_t* bits;                           // EMIT_SPIKES
     float* out;                               // otherwise: M or the current, [sample][step][pixel][channels]
     int64_t* fired;                           // [2]: the number of spikes; 1 if a potential is NaN, which has no bit

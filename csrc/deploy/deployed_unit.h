@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../conv/conv_sums.h"
+#include "../scan/step.h"
 #include "deployed_abi.h"
 
 namespace {
@@ -75,10 +76,9 @@ struct LayerBlock {
             Floats u = load<true>(potential + k, 0);
             for (int64_t t = 0; t < steps; ++t) {
                 float* const current = currents + t * task.block + k;
-                const Floats m = keep * u + factor * load<true>(current, 0);
-                const Words s = Words(m >= fire);
-                u = RESET == RESET_SOFT ? m - Floats(s & Words(v)) : RESET == RESET_HARD ? Floats(~s & Words(m)) : m;
-                fired[t] |= uint64_t(lane_bits(s)) << k;
+                const Floats m = charge<float>(u, load<true>(current, 0), keep, factor);
+                u = after_reset<float>(m, spike<float>(m, fire), v, RESET);
+                fired[t] |= uint64_t(lane_bits(Words(m >= fire))) << k;
                 if (layer.emit == EMIT_POTENTIAL) store<true>(m, current, 0);
             }
             nan |= Words(u != u);  // no reset removes a NaN
@@ -98,9 +98,9 @@ struct LayerBlock {
             if (t0 == 0)
                 std::memcpy(potential, layer.start + (layer.start_pixels > 1 ? at.pixel : 0) * 64 * words + channel,
                             size_t(task.block) * sizeof(float));
-            if (layer.reset == RESET_SOFT) scan<RESET_SOFT>(currents, potential, at, t0, steps, count);
-            if (layer.reset == RESET_HARD) scan<RESET_HARD>(currents, potential, at, t0, steps, count);
-            if (layer.reset == RESET_NONE) scan<RESET_NONE>(currents, potential, at, t0, steps, count);
+            if (layer.reset == SOFT) scan<SOFT>(currents, potential, at, t0, steps, count);
+            if (layer.reset == HARD) scan<HARD>(currents, potential, at, t0, steps, count);
+            if (layer.reset == NONE) scan<NONE>(currents, potential, at, t0, steps, count);
         }
         if (layer.emit != EMIT_SPIKES)
             for (int64_t t = 0; t < steps; ++t)

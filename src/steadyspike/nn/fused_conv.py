@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from steadyspike.kernels.conv.function import steps_aside
 from steadyspike.kernels.conv.geometry import ConvGeometry
 from steadyspike.kernels.scan.choose import choose_way
 from steadyspike.nn.event_layers import EventConv2d
@@ -49,7 +50,7 @@ def conv_norm_neuron(
 
 def _unobserved(conv: EventConv2d, norm: nn.Module, neuron: Neuron, x: Tensor) -> bool:
     """Returns True in evaluation without gradients, if no hook, tap or code of the user needs a value in between."""
-    if torch.compiler.is_compiling() or torch.is_grad_enabled() or type(x) is not Tensor or x.ndim != 5:
+    if steps_aside(x, conv.weight, conv.bias) or torch.is_grad_enabled() or type(x) is not Tensor or x.ndim != 5:
         return False
     if conv.training or norm.training or neuron.training or neuron.taps or neuron.overridden & OWN_CODE:
         return False
