@@ -218,6 +218,12 @@ def _dense(parts: nn.ModuleDict, x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def test_a_batch_without_images(joined: list[object]) -> None:
+    parts, x = layers()
+    assert run(parts, x[:, :0]).shape == (4, 0, 16, 8, 8) and not joined
+
+
+@torch.no_grad()
 def test_a_neuron_that_reads_its_input_to_start(joined: list[object]) -> None:
     class FromInput(InitialPotential):
         def potential(self, x: Tensor) -> Tensor:

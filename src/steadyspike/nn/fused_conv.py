@@ -35,17 +35,17 @@ def conv_norm_neuron(
     """
     if type(conv) is not EventConv2d or not isinstance(neuron, Neuron) or not _unobserved(conv, norm, neuron, x):
         return norm_neuron(norm, neuron, fold_time(conv, x), extra)
-    steps, images = x.shape[0], x.flatten(0, 1)
+    images = x.flatten(0, 1)
     source = conv.as_input(images)
-    if source is not None and stays_in_cache(source.geometry, steps):
-        y = _without_values(source.geometry).unflatten(0, (steps, -1))
+    if source is not None and stays_in_cache(source.geometry, x.shape[0]):
+        y = _without_values(source.geometry).unflatten(0, x.shape[:2])
         if isinstance(extra, Normed) and not (isinstance(norm, TimeNorm) and fits_second(norm, neuron, y, extra)):
             extra = extra.value()
         fitting, norms = _norms(norm, neuron, y, extra)
         if fitting:
             return forward_layer(neuron, y, norms, source)
     y = conv.dense(images) if source is None else source.run()
-    return norm_neuron(norm, neuron, y.unflatten(0, (steps, -1)), extra)
+    return norm_neuron(norm, neuron, y.unflatten(0, x.shape[:2]), extra)
 
 
 def _unobserved(conv: EventConv2d, norm: nn.Module, neuron: Neuron, x: Tensor) -> bool:
