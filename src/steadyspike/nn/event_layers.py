@@ -29,7 +29,7 @@ class EventConv2d(nn.Conv2d):
     def as_input(self, input: Tensor) -> ConvInput | None:
         """Returns the convolution of ``input`` [N, C, H, W] for a scan that computes it itself, without gradients.
 
-        Returns None if torch's own convolution should run (`dense`).
+        For tensors for which `steps_aside` is False. Returns None if torch's own convolution should run (`dense`).
         """
         return self._by_events(conv_input, input)
 

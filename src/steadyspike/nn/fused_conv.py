@@ -7,11 +7,14 @@ scan over these sums. They are never written to memory. The result is equal, bit
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor, nn
 
 from steadyspike.kernels.conv.function import steps_aside
 from steadyspike.kernels.conv.geometry import ConvGeometry
+from steadyspike.kernels.layout import KEPT_SHAPES
 from steadyspike.kernels.scan.choose import choose_way
 from steadyspike.nn.event_layers import EventConv2d
 from steadyspike.nn.fused import Norms, forward_layer, layer_constants, must_be_called, native_start
@@ -84,8 +87,13 @@ def _norms(norm: nn.Module, neuron: Neuron, y: Tensor, extra: Tensor | Normed | 
     return True, norms_of(norm, y, extra)
 
 
+@lru_cache(maxsize=KEPT_SHAPES)
 def _without_values(g: ConvGeometry) -> Tensor:
-    """Returns a tensor like the output, without memory."""
-    y = g.empty_output()
+    """Returns a tensor like the output, without memory; the same one for the same geometry.
+
+    Allocating and freeing the memory in every call could make the C library return it to the system each time.
+    """
+    with torch.inference_mode(False):  # a tensor of inference mode could not be used outside of it
+        y = g.empty_output()
     y.untyped_storage().resize_(0)
     return y

@@ -137,10 +137,8 @@ def conv_input(
 ) -> ConvInput | None:
     """Returns the call of C++ for `spike_conv2d` without gradients, which has not run yet.
 
-    Returns None if torch's own convolution should run.
+    For tensors for which `steps_aside` is False. Returns None if torch's own convolution should run.
     """
-    if steps_aside(x, weight, bias):
-        return None
     geometry = conv_geometry(x, weight, stride, padding, dilation)
     plan = None if geometry is None else _planned(x.unsqueeze(0), x, geometry, False, None)
     if plan is None:
