@@ -243,7 +243,10 @@ def evidence(recorded: Recorded) -> str:
 
 def end_to_end(recorded: Recorded) -> str:
     """The newest network that `benchmarks/end_to_end.py` measured."""
-    run = recorded.of("end-to-end:cifar10-resnet19")[-1]
+    runs = recorded.of("end-to-end:cifar10-resnet19")
+    if not runs:
+        return NOT_RUN
+    run = runs[-1]
     n = run.numbers
     images = f"{n['samples']:,.0f} test images"
     rows = [
