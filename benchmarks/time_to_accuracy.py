@@ -45,13 +45,13 @@ from steadyspike.train.state.session import Session
 
 GOALS = (70, 80, 85, 90)
 ROUNDS, STEPS = 6, 8  # of the measurement of a step
-CURVE = "test-accuracy.csv"
+CURVE = "test-accuracy.txt"
 FIGURE = machine.ROOT / "docs" / "figures" / "time-to-accuracy.png"
 NAMES = {"SteadySpike": "time-to-accuracy:steadyspike", "SpikingJelly PLIF": "time-to-accuracy:spikingjelly"}
 
 
 def follow(run: Path, data_dir: Path | None) -> None:
-    """Adds a row to RUN/test-accuracy.csv after every epoch of a training, until its last one."""
+    """Adds a row to RUN/test-accuracy.txt after every epoch of a training, until its last one."""
     file, last = RunFolder(run), run / "checkpoints" / "last.ckpt"
     epochs, seen = file.read_recipe().schedule.epochs, {epoch for epoch, *_ in _rows(run)}
     changed = 0.0
