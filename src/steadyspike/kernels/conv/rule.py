@@ -28,7 +28,7 @@ class Costs:
         second-level cache; 0: the same
     listed: to find a spike and put it on a list
     visit: to look up a list, per output pixel and tap; per kernel row or kernel if the lists under it are one
-    element: to check an input element
+    element: to check an input element; see `BITS_ONLY`
     output: to write an output element
     weight: to rearrange a weight
     call: the fixed cost of a call, in one thread
@@ -124,6 +124,7 @@ COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both ways take a
 # If the weights of a kernel, or of one of its rows, have at most this size, csrc/conv/ processes the
 # lists under it as one.
 KERNEL_BYTES, ROW_BYTES = 36 << 10, 48 << 10
+BITS_ONLY = 0.25  # the share of `Costs.element` if the bits are known: values need not be read
 MARGIN = 0.9  # events are chosen if their predicted time is at most this share of the dense time
 
 
@@ -144,7 +145,7 @@ def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs, noted: bool = 
     """Predicts the forward's time.
 
     spikes: the number of spikes in the input
-    noted: the bits are known, so that elements that no output reads cost nothing
+    noted: the bits are known: values are not checked, and elements that no output reads cost nothing
     """
     limits = _limits(g, costs)
     return spikes < (limits.forward_of_bits if noted else limits.forward)
@@ -219,7 +220,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
             visits + g.inputs * share * costs.element + outputs * costs.output + packing,
             sums * add + listed,
         )
-        for share in (1.0, g.read_share)
+        for share in (1.0, BITS_ONLY * g.read_share)
     )
     return _Limits(
         forward,
