@@ -1,17 +1,20 @@
 """Minutes until a network has an accuracy on CIFAR-10: ours, and the same network and recipe in SpikingJelly.
 
-    RECIPE="zoo-cifar10-resnet19-first --data-dir DATA"
-    steadyspike train $RECIPE --out ours
-    steadyspike train $RECIPE --out peer --set model.name=benchmarks.peer_network:resnet19 --set train.events=false
-    python -m benchmarks.time_to_accuracy --follow ours    # during the training: the test accuracy after every epoch
+    steadyspike train zoo-cifar10-resnet19-first --data-dir DATA --out first
+    python -m benchmarks.time_to_accuracy --follow first    # during the training: test accuracy after every epoch
+    python -m benchmarks.time_to_accuracy --ours first second --data-dir DATA      # time steps, record, draw
+
+    steadyspike train zoo-cifar10-resnet19-first --data-dir DATA --out peer \\
+        --set model.name=benchmarks.peer_network:resnet19 --set train.events=false
     python -m benchmarks.time_to_accuracy --follow peer
-    python -m benchmarks.time_to_accuracy --ours ours --peer peer [--threads 2] --data-dir DATA    # time, record, draw
+    python -m benchmarks.time_to_accuracy --ours first second --peer peer --data-dir DATA
 
 A follower evaluates the moving average of the weights in another process, so the training neither waits for it nor
-selects an epoch. The minutes are the number of steps times the time of a step. That time is measured at the end, with
-nothing else running: real steps of both runs in turns, with the weights of their newest checkpoints, the same batches,
-the optimizer and the average. Evaluation takes no part in it. ``--ours`` and ``--peer`` take several runs if each
-started with the weights of the one before it.
+selects an epoch. ``--ours`` and ``--peer`` take several runs if each started with the weights of the one before it.
+
+The minutes are the number of steps times the time of a step. That time is measured at the end, with nothing else
+running and in turns: real steps of our runs and of SpikingJelly's neurons in the same network, with the weights of our
+newest checkpoints, the same batches, the optimizer and the average. Evaluation is not part of it.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from benchmarks import machine, result_tables, results_page
@@ -43,10 +47,11 @@ from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.run.loading import load_checkpoint
 from steadyspike.train.state.session import Session
 
-GOALS = (70, 80, 85, 90)
+GOALS = (70, 75, 80, 85, 90)
 ROUNDS, STEPS = 6, 8  # of the measurement of a step
 CURVE = "test-accuracy.txt"
 FIGURE = machine.ROOT / "docs" / "figures" / "time-to-accuracy.png"
+PEER = "benchmarks.peer_network:resnet19"
 NAMES = {"SteadySpike": "time-to-accuracy:steadyspike", "SpikingJelly PLIF": "time-to-accuracy:spikingjelly"}
 
 
@@ -78,12 +83,19 @@ def _rows(run: Path) -> list[tuple[int, int, float]]:
         return [(int(epoch), int(steps), float(accuracy)) for epoch, steps, accuracy in csv.reader(file)]
 
 
-def steps_of(run: Path, data_dir: Path | None) -> Iterator[float]:
-    """Yields the seconds of one training step after another; the run's files are not changed."""
+def steps_of(run: Path, data_dir: Path | None, peer: bool) -> Iterator[float]:
+    """Yields the seconds of one training step after another; the run's files are not changed.
+
+    peer: with SpikingJelly's neurons, and otherwise the same weights
+    """
     folder = RunFolder(run)
     recipe = folder.read_recipe()
+    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"start": None, "events": not peer})})
+    if peer:
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"name": PEER})})
     session = Session.new(recipe, folder, RunData(recipe, data_dir or folder.data_dir()))
-    session.task.model.load_state_dict(read_checkpoint(folder.last)["state_dict"])
+    state = read_checkpoint(folder.last)["state_dict"]
+    session.task.model.load_state_dict(state, strict=not peer)
     session.task.train()
     if session.average is not None:
         session.average.start()
@@ -99,14 +111,22 @@ def steps_of(run: Path, data_dir: Path | None) -> Iterator[float]:
         yield time.perf_counter() - start
 
 
-def measure(runs: dict[Path, Iterator[float]]) -> dict[Path, float]:
-    """Returns the median seconds of a step of every run; the runs are timed in turns."""
-    times: dict[Path, list[float]] = {run: [] for run in runs}
+class Seconds(NamedTuple):
+    """The median seconds of a training step of one of our runs, and of the same with SpikingJelly's neurons."""
+
+    ours: float
+    peer: float
+
+
+def measure(run: Path, data_dir: Path | None) -> Seconds:
+    """Times both in turns."""
+    contenders = [steps_of(run, data_dir, peer) for peer in (False, True)]
+    times: list[list[float]] = [[], []]
     for _ in range(ROUNDS):
-        for run, steps in runs.items():
-            next(steps)  # the caches still have the other run's data
-            times[run] += islice(steps, STEPS)
-    return {run: statistics.median(seconds) for run, seconds in times.items()}
+        for seconds, steps in zip(times, contenders):
+            next(steps)  # the caches still have the other one's data
+            seconds += islice(steps, STEPS)
+    return Seconds(*map(statistics.median, times))
 
 
 def minutes_to(minutes: Sequence[float], accuracies: Sequence[float], goal: float) -> float | None:
@@ -117,32 +137,36 @@ def minutes_to(minutes: Sequence[float], accuracies: Sequence[float], goal: floa
     return reached
 
 
-def measurement(name: str, runs: Sequence[Path], seconds: dict[Path, float], threads: int) -> Measured:
-    """Returns what is recorded of a training that took one or more runs."""
-    before, minutes, accuracies, notes = 0.0, [], [], []
+def measurement(label: str, runs: Sequence[Path], seconds: dict[int, Seconds], threads: int) -> Measured:
+    """Returns what is recorded of a training that took one or more runs.
+
+    seconds: by the number of time steps
+    """
+    times: dict[str, list[float]] = {name: [] for name in NAMES}
+    accuracies, notes, before = [], [], dict.fromkeys(NAMES, 0.0)
     for run in runs:
-        folder, rows = RunFolder(run), _rows(run)
-        recipe = folder.read_recipe()
-        minutes += [round(before + seconds[run] * steps / 60, 2) for _, steps, _ in rows]
+        recipe, rows = RunFolder(run).read_recipe(), _rows(run)
+        for name, step in zip(NAMES, seconds[recipe.data.timesteps]):
+            times[name] += [round(before[name] + step * steps / 60, 2) for _, steps, _ in rows]
+            before[name] = times[name][-1]
         accuracies += [accuracy for *_, accuracy in rows]
-        before = minutes[-1]
         notes.append(f"T = {recipe.data.timesteps}: {rows[-1][0]} of {recipe.schedule.epochs} epochs")
     about, now = RunFolder(runs[0]).read_json("run.json")["environment"], machine.describe(threads)
     return Measured(
-        recipe=name,
-        seed=recipe.train.seed,
-        value=accuracies[-1],
+        recipe=NAMES[label], seed=recipe.train.seed, value=accuracies[-1],
         commit=f"{about['commit']}, {now['commit']}",
         hardware=f"{result_tables.kind(now)}, {threads} of {now['cores']} cores",
         software=f"torch {about['packages']['torch']}, spikingjelly {version('spikingjelly')}",
-        date=now["time"][:10],
-        note="; ".join(notes),
+        date=now["time"][:10], note="; ".join(notes),
         numbers={
-            "minutes": minutes,
             "accuracy": accuracies,
-            "milliseconds per step": [round(1e3 * seconds[run], 1) for run in runs],
+            **{f"minutes of {name}": times[name] for name in NAMES},
+            **{
+                f"milliseconds per step of {name}": [round(1e3 * step[i], 1) for step in seconds.values()]
+                for i, name in enumerate(NAMES)
+            },
         },
-    )
+    )  # fmt: skip
 
 
 def _series(run: Measured, number: str) -> list[float]:
@@ -151,21 +175,28 @@ def _series(run: Measured, number: str) -> list[float]:
     return values
 
 
+def _newest(recorded: Recorded, label: str) -> Measured | None:
+    entries = recorded.newest(NAMES[label])
+    return entries[-1] if entries else None
+
+
 def table(recorded: Recorded) -> str:
     """Returns the minutes to every goal, and what they were measured on."""
-    runs = [entries[-1] for name in NAMES.values() if (entries := recorded.newest(name))]
-    if len(runs) < len(NAMES):
+    ours, peer = (_newest(recorded, label) for label in NAMES)
+    if ours is None:
         return NOT_RUN
-    lines = [f"| test accuracy | {' | '.join(NAMES)} | ratio |", "|---|---|---|---|"]
+    own, other = NAMES
+    head = ["test accuracy", own, f"as many steps with {other}", f"{other} to this accuracy"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for goal in GOALS:
-        times = [minutes_to(_series(run, "minutes"), _series(run, "accuracy"), goal) for run in runs]
-        cells = [f"{minutes:.1f} min" if minutes is not None else "not reached" for minutes in times]
-        ours, theirs = times
-        ratio = f"{theirs / ours:.1f}" if ours and theirs else "-"
-        lines.append(f"| {goal} % | {' | '.join(cells)} | {ratio} |")
-    for label, run in zip(NAMES, runs):
-        steps = " and ".join(f"{step:.0f}" for step in _series(run, "milliseconds per step"))
-        lines.append(f"\n{label}: {run.note}; {steps} ms a step; last accuracy {run.text}; {run.software}.")
+        accuracies = _series(ours, "accuracy")
+        times = [minutes_to(_series(ours, f"minutes of {label}"), accuracies, goal) for label in NAMES]
+        to_goal = peer and minutes_to(_series(peer, f"minutes of {other}"), _series(peer, "accuracy"), goal)
+        cells = [f"{minutes:.1f} min" if minutes else "not reached" for minutes in (*times, to_goal)]
+        lines.append(f"| {goal} % | {' | '.join(cells if peer else [*cells[:2], NOT_RUN])} |")
+    each = [" and ".join(f"{ms:.0f}" for ms in _series(ours, f"milliseconds per step of {label}")) for label in NAMES]
+    lines.append(f"\nA step at T = 1 and at T = 2 takes {each[0]} ms, with {other} {each[1]} ms.")
+    lines += [f"\n{label}: {run.text}; {run.software}." for label, run in zip(NAMES, (ours, peer)) if run is not None]
     return "\n".join(lines)
 
 
@@ -174,11 +205,10 @@ def draw(recorded: Recorded) -> None:
     with styled():
         figure, axes = panels(1, 1, width=5, height=3)
         axis = axes.flat[0]
-        for i, (label, name) in enumerate(NAMES.items()):
-            run = recorded.newest(name)[-1]
-            axis.plot(
-                _series(run, "minutes"), _series(run, "accuracy"), label=label, color=COLOURS[i], marker=MARKERS[i]
-            )
+        for i, label in enumerate(NAMES):
+            if (run := _newest(recorded, label)) is not None:
+                minutes, accuracy = _series(run, f"minutes of {label}"), _series(run, "accuracy")
+                axis.plot(minutes, accuracy, label=label, color=COLOURS[i], marker=MARKERS[i])
         axis.set_xlabel("minutes of training")
         axis.set_ylabel("test accuracy on CIFAR-10 (%)")
         axis.legend()
@@ -196,13 +226,14 @@ def main() -> int:
     if args.follow:
         follow(args.follow, args.data_dir)
         return 0
-    if not args.ours or not args.peer:
-        parser.error("--ours and --peer are needed, or --follow")
+    if not args.ours:
+        parser.error("--ours or --follow is needed")
     torch.set_num_threads(args.threads)
     keep_freed_memory()
-    seconds = measure({run: steps_of(run, args.data_dir) for run in (*args.ours, *args.peer)})
-    for name, runs in zip(NAMES.values(), (args.ours, args.peer)):
-        add(results_root() / "time.json", measurement(name, runs, seconds, args.threads))
+    seconds = {RunFolder(run).read_recipe().data.timesteps: measure(run, args.data_dir) for run in args.ours}
+    for label, runs in zip(NAMES, (args.ours, args.peer)):
+        if runs:
+            add(results_root() / "time.json", measurement(label, runs, seconds, args.threads))
     recorded = Recorded()
     draw(recorded)
     results_page.write()

@@ -98,16 +98,23 @@ def test_minutes_to_an_accuracy_count_from_where_it_is_kept() -> None:
     assert time_to_accuracy.minutes_to(minutes, accuracies, 85) is None
 
 
-def test_the_table_of_minutes_has_a_ratio_if_both_reached_the_accuracy() -> None:
-    def run(name: str, minutes: list[float], accuracies: list[float]) -> Measured:
-        numbers = {"minutes": minutes, "accuracy": accuracies, "milliseconds per step": [100.0]}
+def test_the_table_of_minutes_has_both_trainings_if_both_were_recorded() -> None:
+    def run(label: str, minutes: tuple[list[float], list[float]], accuracies: list[float]) -> Measured:
+        numbers: dict[str, list[float]] = {"accuracy": accuracies}
+        for other, times in zip(time_to_accuracy.NAMES, minutes):
+            numbers |= {f"minutes of {other}": times, f"milliseconds per step of {other}": [100.0]}
         return Measured(
-            recipe=name, seed=0, value=accuracies[-1], commit="abc", hardware="A", date="2026-11-19", numbers=numbers
-        )
+            recipe=time_to_accuracy.NAMES[label], seed=0, value=accuracies[-1], commit="abc", hardware="A",
+            date="2026-11-19", numbers=numbers,
+        )  # fmt: skip
 
-    ours, theirs = time_to_accuracy.NAMES.values()
-    runs = [run(ours, [5.0, 10.0], [72.0, 86.0]), run(theirs, [10.0, 30.0], [71.0, 82.0])]
+    ours, theirs = time_to_accuracy.NAMES
+    runs = [
+        run(ours, ([5.0, 10.0], [15.0, 30.0]), [72.0, 86.0]),
+        run(theirs, ([10.0, 20.0], [30.0, 60.0]), [71.0, 82.0]),
+    ]
     text = time_to_accuracy.table(Recorded(runs))
-    assert "| 80 % | 10.0 min | 30.0 min | 3.0 |" in text
-    assert "| 85 % | 10.0 min | not reached | - |" in text
-    assert time_to_accuracy.table(Recorded(runs[:1])) == NOT_RUN
+    assert "| 80 % | 10.0 min | 30.0 min | 60.0 min |" in text
+    assert "| 85 % | 10.0 min | 30.0 min | not reached |" in text
+    assert f"| 80 % | 10.0 min | 30.0 min | {NOT_RUN} |" in time_to_accuracy.table(Recorded(runs[:1]))
+    assert time_to_accuracy.table(Recorded([])) == NOT_RUN
