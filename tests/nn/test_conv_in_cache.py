@@ -235,3 +235,12 @@ def test_a_neuron_that_reads_its_input_to_start(joined: list[object]) -> None:
     parts["neuron"].init = FromInput()
     out = run(parts, x)
     assert not joined and torch.equal(out, apart(lambda: run(parts, x)))
+
+
+@torch.no_grad()
+def test_a_residual_with_another_memory_order(joined: list[object]) -> None:
+    parts, x = layers()
+    extra = (x * 0.5).contiguous()
+    assert extra.stride() != x.stride()
+    assert torch.equal(run(parts, x, extra), apart(lambda: run(parts, x, extra)))
+    assert not joined

@@ -65,7 +65,16 @@ def has_dense_steps(x: Tensor) -> bool:
 
 def same_strides(t: Tensor, like: Tensor) -> bool:
     """Returns True if ``t`` and ``like`` have the same shape and memory order."""
-    return t.shape == like.shape and all(s == r or n == 1 for s, r, n in zip(t.stride(), like.stride(), t.shape))
+    return t.shape == like.shape and _agree(t.stride(), like.stride(), t.shape)
+
+
+def same_strides_of_steps(t: Tensor, like: Tensor) -> bool:
+    """Computes `same_strides` of t[0] and like[0], also for tensors without memory, of which no part can be taken."""
+    return t.shape[1:] == like.shape[1:] and _agree(t.stride()[1:], like.stride()[1:], t.shape[1:])
+
+
+def _agree(strides: tuple[int, ...], others: tuple[int, ...], shape: torch.Size) -> bool:
+    return all(s == r or n == 1 for s, r, n in zip(strides, others, shape))
 
 
 def empty_steps(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -88,10 +97,9 @@ def laid_out_like(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
         raise ValueError(f"the gradient must have x's shape {list(x.shape)}, got {list(g.shape)}")
     if g.device != x.device:
         raise ValueError(f"the gradient is on {g.device} but x is on {x.device}; move one of them")
-    inside = x.stride()[1:]
-    if g.dtype == dtype and all(s == r or n == 1 for s, r, n in zip(g.stride()[1:], inside, x.shape[1:])):
+    if g.dtype == dtype and same_strides_of_steps(g, x):
         return g
-    return x.new_empty_strided(x.shape, (x.shape[1:].numel(), *inside), dtype=dtype).copy_(g)
+    return x.new_empty_strided(x.shape, (x.shape[1:].numel(), *x.stride()[1:]), dtype=dtype).copy_(g)
 
 
 def like_step(u0: Tensor, x: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.torch_private import unwrapped
-from steadyspike.kernels.layout import fills_one_block, same_strides
+from steadyspike.kernels.layout import fills_one_block, same_strides_of_steps
 from steadyspike.kernels.scan.choose import choose_way
 from steadyspike.kernels.scan.fused_job import Statistics, mapped, scales_of
 from steadyspike.kernels.sizes_only import has_no_values
@@ -112,7 +112,7 @@ def fits_node(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -
     if extra.shape != y.shape or extra.dtype != y.dtype:
         return False
     # One pass reads both, element by element, so they must have the same memory order.
-    return extra.stride() == y.stride() or same_strides(extra[0], y[0])
+    return extra.stride() == y.stride() or same_strides_of_steps(extra, y)
 
 
 def _trains_alone(norm: TimeNorm) -> bool:
