@@ -21,12 +21,13 @@ import torch
 from benchmarks import machine, result_tables, results_page
 from torch import Tensor
 
-import steadyspike as ss
 from steadyspike import deploy
 from steadyspike.commands.shared.deployed import batches, decisions, decisions_in_float64
 from steadyspike.deploy.early_exit import exit_curve
 from steadyspike.results.measured import Measured, results_root
 from steadyspike.results.recording import add
+from steadyspike.train.files.folder import run_folder
+from steadyspike.train.run.loading import load_run
 from steadyspike.zoo.listing import entries
 
 NAME = "cifar10-resnet19"
@@ -41,7 +42,7 @@ def percent(chosen: Tensor, labels: Tensor) -> float:
 
 def measured(name: str, samples: int, data_dir: Path | None) -> dict[str, float | list[float]]:
     """Returns the numbers of a network: accuracies in %, counts per image, sizes in MB."""
-    run = ss.load(name, data_dir=data_dir)
+    run = load_run(run_folder(name), data_dir)
     numbers: dict[str, Any] = {"samples": samples}
 
     def data() -> Iterator[tuple[Tensor, Tensor]]:
@@ -101,7 +102,7 @@ def main() -> int:
         return 0
     now = machine.describe(torch.get_num_threads())
     entry = Measured(
-        recipe=f"end-to-end:{args.name}", seed=ss.load(args.name).recipe.train.seed, value=numbers["model"],
+        recipe=f"end-to-end:{args.name}", seed=load_run(run_folder(args.name)).recipe.train.seed, value=numbers["model"],
         commit=now["commit"], hardware=f"{result_tables.kind(now)}, {now['threads']} of {now['cores']} cores",
         software=f"torch {torch.__version__}", date=date.today().isoformat(), numbers=numbers,
     )  # fmt: skip
