@@ -102,7 +102,8 @@ def main() -> int:
         return 0
     now = machine.describe(torch.get_num_threads())
     entry = Measured(
-        recipe=f"end-to-end:{args.name}", seed=load_run(run_folder(args.name)).recipe.train.seed, value=numbers["model"],
+        recipe=f"end-to-end:{args.name}", value=numbers["model"],
+        seed=load_run(run_folder(args.name)).recipe.train.seed,
         commit=now["commit"], hardware=f"{result_tables.kind(now)}, {now['threads']} of {now['cores']} cores",
         software=f"torch {torch.__version__}", date=date.today().isoformat(), numbers=numbers,
     )  # fmt: skip
