@@ -33,3 +33,11 @@ def restored_threads() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"])
+def threads(request: pytest.FixtureRequest, restored_threads: None) -> int:
+    """Runs a test with one and with two of torch's threads."""
+    count: int = request.param
+    torch.set_num_threads(count)
+    return count

@@ -83,14 +83,6 @@ def assert_equal(conv: ConvInput, steps: int, spec: ss.LIF, *options: object) ->
         assert torch.equal(a, e) and a.stride() == e.stride()
 
 
-@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_shape(name: str, steps: int, threads: int) -> None:

@@ -41,14 +41,6 @@ SHAPES = {
 RATES = [0.0, 0.01, 0.1, 0.5, 1.0]
 
 
-@pytest.fixture(params=[1, 2], ids=["1 thread", "2 threads"])
-def threads(request):
-    before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
-    torch.set_num_threads(before)
-
-
 def case(name, rate, channels_last, seed=0):
     """(geometry, fired as float [images, C, H, W] in memory order, weight, bias, gradient of the output)"""
     generator = torch.Generator().manual_seed(seed)

@@ -121,8 +121,8 @@ AVX512 = Costs(
     full_weight=4.0,
 )
 COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both ways take about twice the time
-# If the weights of a kernel, or of one of its rows, have at most this size, csrc/conv/ processes the
-# lists under it as one.
+# If the weights of a kernel, or of one of its rows, have at most this size, csrc/conv/conv_sums.h
+# processes the lists under it as one.
 KERNEL_BYTES, ROW_BYTES = 36 << 10, 48 << 10
 BITS_ONLY = 0.25  # the share of `Costs.element` if the bits are known: values need not be read
 MARGIN = 0.9  # events are chosen if their predicted time is at most this share of the dense time
