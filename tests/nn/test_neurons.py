@@ -36,7 +36,7 @@ from steadyspike.nn.norm import TDBN
 
 T, B, C = 5, 4, 3
 SITE = Site(channels=C, size=(4, 2), timesteps=T)
-SPIKING = [name for name in NEURONS if name != "readout"]
+SPIKING = [name for name in NEURONS if name not in ("readout", "relu")]
 
 
 def current(seed: int = 0) -> Tensor:
@@ -194,6 +194,7 @@ BY_HAND: dict[str, Callable[..., Tensor]] = {
     "ilif": ilif,
     "mpd": mpd,
     "readout": readout,
+    "relu": lambda layer, x: x.clamp_min(0),
     "lif-tdbn": baseline(0.25, 0.5, Rect(1.0)),
     "lif-tet": baseline(0.5, 1.0, Triangle(1.0)),
     "lif-tebn": baseline(0.25, 1.0, Triangle(1.0)),
@@ -226,7 +227,7 @@ def test_output_and_every_gradient_follow_the_published_equations(name: str) -> 
         (out * weights).sum().backward()
         trained = [p.grad.clone() for p in layer.parameters() if p.requires_grad]
         results.append([out.detach(), x.grad, *trained])
-    assert name in ("readout", "ilif") or 0.05 < float(results[0][0].mean()) < 0.95
+    assert name in ("readout", "ilif", "relu") or 0.05 < float(results[0][0].mean()) < 0.95
     for got, expected in zip(*results):
         torch.testing.assert_close(got, expected, rtol=2e-6, atol=2e-6)  # constants such as tau are stored in float32
 
@@ -360,7 +361,7 @@ def test_mp_init_joins_every_spiking_neuron(name: str) -> None:
     assert float(layer.running_mean) != 0.0
 
 
-@pytest.mark.parametrize("name", [n for n in NEURONS if n != "rate"])
+@pytest.mark.parametrize("name", [n for n in NEURONS if n not in ("rate", "relu")])
 def test_imp_joins_every_neuron_that_can_train_it(name: str) -> None:
     layer = neuron_factory(name, init="imp").at(SITE)
     assert isinstance(layer.init, LearnedInit)

@@ -26,7 +26,7 @@ from steadyspike.kernels.sizes_only import SizesOnly
 from steadyspike.nn.memory.track import MemoryTracker
 
 # The number of tensors that an optimizer keeps for each parameter.
-OPTIMIZERS = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2, "lamb": 2}
+OPTIMIZERS = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2, "lamb": 2, "muon": 1}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def memory_estimate(
     a forward.
     example: a batch of full size. Only its shape, dtype and memory format matter, so it may be a tensor without memory
         (``torch.empty(4, 64, 2, 48, 48, device="meta")``).
-    optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"``, ``"lamb"`` or ``"none"``
+    optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"``, ``"lamb"``, ``"muon"`` or ``"none"``
     loss: a function from the model's output to a scalar; the default accepts tensors, and lists and tuples of them
     firing_rate: the assumed share of neurons that fire per step. On the CPU it decides which convolutions and linear
         layers compute by events (`use_events`), which keep their input as bits; the others keep it as floating-point

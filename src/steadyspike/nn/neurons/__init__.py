@@ -20,6 +20,7 @@ from steadyspike.nn.neurons.neuron_catalogue import (
 from steadyspike.nn.neurons.plif import PLIF
 from steadyspike.nn.neurons.rate import RateLIF
 from steadyspike.nn.neurons.readout import Readout
+from steadyspike.nn.neurons.relu import ReLU
 
 __all__ = [
     "DIET",
@@ -37,6 +38,7 @@ __all__ = [
     "NeuronInfo",
     "NeuronSpec",
     "RateLIF",
+    "ReLU",
     "Readout",
     "as_neuron",
     "imp_shape",

@@ -25,6 +25,7 @@ from steadyspike.nn.neurons.mps import MPS
 from steadyspike.nn.neurons.plif import PLIF
 from steadyspike.nn.neurons.rate import RateLIF
 from steadyspike.nn.neurons.readout import Readout
+from steadyspike.nn.neurons.relu import ReLU
 from steadyspike.nn.neurons.scan_options import ScanOptions
 
 IMP_SCOPES = ("neuron", "channel", "space")
@@ -77,6 +78,7 @@ NEURONS: dict[str, NeuronInfo] = {
     "ilif": NeuronInfo(ILIF, {}, "integer training, binary inference (Luo et al., 2024)"),
     "mpd": NeuronInfo(MPDAGL, {}, "MPD-AGL: width follows the membrane (Jiang et al., 2025)"),
     "readout": NeuronInfo(Readout, {}, "integrates and never spikes: a network's output"),
+    "relu": NeuronInfo(ReLU, {}, "no neuron: an ordinary network, whose weights start a spiking one"),
     "lif-tdbn": NeuronInfo(
         LIF, _baseline(0.25, threshold=0.5, surrogate=Rect(1.0)), "tdBN's LIF (Zheng et al., 2021; V 0.5 unverified)"
     ),

@@ -19,6 +19,8 @@ _WARMUP_FROM = 0.01
 def build_optimizer(table: schema.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     """Builds [optimizer] over the model's parameter groups."""
     groups = _groups(table, model)
+    if table.name == "muon":
+        return Muon(_matrices_apart(groups, model), lr=table.lr, momentum=table.momentum)
     if table.name == "sgd":
         return torch.optim.SGD(groups, lr=table.lr, momentum=table.momentum, nesterov=table.nesterov)
     if table.name == "lamb":
@@ -37,6 +39,20 @@ def _groups(table: schema.Optimizer, model: nn.Module) -> list[dict[str, Any]]:
         {"params": parameters, "kind": kind, "weight_decay": table.weight_decay if decays[kind] else 0.0}
         for kind, parameters in parameter_kinds(model).items()
     ]
+
+
+def _matrices_apart(groups: list[dict[str, Any]], model: nn.Module) -> list[dict[str, Any]]:
+    """Returns the groups with the weights that Muon orthogonalises in groups of their own.
+
+    These are all weights except the last one in the model, which computes the output.
+    """
+    matrices = set(parameter_kinds(model).get("weights", [])[:-1])
+    parts = [
+        {**group, "params": [p for p in group["params"] if (p in matrices) == orthogonal], "orthogonal": orthogonal}
+        for group in groups
+        for orthogonal in (True, False)
+    ]
+    return [part for part in parts if part["params"]]
 
 
 def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int, kind: str = "") -> float:
@@ -153,3 +169,58 @@ class Lamb(torch.optim.Optimizer):
             length, size = p.norm(), update.norm()
             update = update * torch.where((length > 0) & (size > 0), length / size, torch.ones_like(length))
         p.sub_(group["lr"] * update)
+
+
+# Coefficients of the quintic Newton-Schulz iteration: after five steps all singular values are between 0.7 and 1.2.
+_QUINTIC = (3.4445, -4.7750, 2.0315)
+
+
+def orthogonalised(matrix: Tensor, steps: int = 5) -> Tensor:
+    """Returns nearly U V^T of ``matrix`` = U S V^T [rows, columns]: all its singular values become about 1."""
+    a, b, c = _QUINTIC
+    tall = matrix.shape[0] > matrix.shape[1]
+    x = matrix.T if tall else matrix
+    x = x / (x.norm() + 1e-7)
+    for _ in range(steps):
+        square = x @ x.T
+        x = a * x + (b * square + c * square @ square) @ x
+    return x.T if tall else x
+
+
+class Muon(torch.optim.Optimizer):
+    """SGD with Nesterov momentum, whose updates of weights are orthogonalised (Jordan et al., 2024).
+
+    For a group with ``orthogonal``: a weight is a matrix [outputs, inputs], of a convolution with one column per input
+    channel and tap. W <- (1 - lr * decay) W - lr * max(1, outputs / inputs)^0.5 * O, with O from the momentum's
+    `orthogonalised` matrix. The other groups get plain SGD with the same learning rate.
+    """
+
+    def __init__(self, params: Any, lr: float = 0.05, momentum: float = 0.9, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "orthogonal": False})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p, p.grad, group)
+        return loss
+
+    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        orthogonal, lr, momentum = group["orthogonal"], group["lr"], group["momentum"]
+        state = self.state[p]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(p)
+        if not orthogonal and group["weight_decay"]:
+            grad = grad.add(p, alpha=group["weight_decay"])
+        mean = state["momentum_buffer"].mul_(momentum).add_(grad)
+        update = grad.add(mean, alpha=momentum)
+        if orthogonal:
+            matrix = update.reshape(len(update), -1)
+            update = orthogonalised(matrix).view(p.shape) * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+            p.mul_(1 - lr * group["weight_decay"])
+        p.sub_(update, alpha=lr)

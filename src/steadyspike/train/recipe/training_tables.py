@@ -15,10 +15,10 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 class Optimizer(Table):
     """[optimizer]: how weights are updated."""
 
-    name: Literal["sgd", "adam", "adamw", "lamb"] = Field(default="sgd", description="The optimizer.")
+    name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = Field(default="sgd", description="The optimizer.")
     lr: float = Field(default=0.02, gt=0, description="The learning rate after warm-up.")
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="The momentum of sgd.")
-    nesterov: bool = Field(default=False, description="Use Nesterov momentum (sgd only).")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="The momentum of sgd and muon.")
+    nesterov: bool = Field(default=False, description="Use Nesterov momentum (sgd only; muon always does).")
     betas: list[Share] = Field(
         default=[0.9, 0.999],
         min_length=2,
@@ -37,11 +37,11 @@ class Optimizer(Table):
 
     @model_validator(mode="after")
     def _possible(self) -> Optimizer:
-        others = ("betas",) if self.name == "sgd" else ("momentum", "nesterov")
-        for key in others:
+        owners = {"betas": ("adam", "adamw", "lamb"), "momentum": ("sgd", "muon"), "nesterov": ("sgd",)}
+        for key, names in owners.items():
             value = getattr(self, key)
-            if value != type(self).model_fields[key].default:
-                owner = "sgd" if self.name != "sgd" else "adam, adamw and lamb"
+            if self.name not in names and value != type(self).model_fields[key].default:
+                owner = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
                 raise ValueError(f"optimizer.{key} = {value!r} belongs to {owner}, but optimizer.name = {self.name!r}")
         if self.nesterov and self.momentum == 0:
             raise ValueError("optimizer.nesterov = true needs optimizer.momentum above 0")
