@@ -5,7 +5,7 @@
 extern "C" {
 
 enum LinkCode : int64_t { FIXED_CONSTANT = 0, BY_SOFTPLUS = 1, BY_SIGMOID = 2 };  // Link.code of nn/parametrization.py
-constexpr int64_t NEURON_VERSION = 4;  // of the meaning of the fields below, and of Affine and Forward in csrc/scan/abi.h
+constexpr int64_t NEURON_VERSION = 5;  // of the meaning of the fields below, of Affine and Forward in csrc/scan/abi.h, and of csrc/norm
 // Added to the codes of the scan. MOVED: done, and the running mean has changed. OUTSIDE: nothing was done, because a
 // parameter is not in its range.
 enum NeuronStatus : int64_t { MOVED = 3, OUTSIDE = 4 };

@@ -1,5 +1,5 @@
 // Two passes of a batch norm's backward. Sums: of g (y - mean) per channel. The last step: dy = scale g + by_y y +
-// constant, with constants per channel.
+// constant, with constants per channel that are computed from the sums.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -32,17 +32,44 @@ STEADYSPIKE_CLONES void row(const double* g, const double* y, double* dy, int64_
     map_row(g, y, dy, n, scale, by_y, constant, step);
 }
 
+// The numbers of a norm per channel: the sums of g and of g (y - mean) that its gradients are made of, mean, 1 / sd, and
+// scale = weight / sd. dweight and dbias are written.
+struct Norm {
+    const double* sums;
+    const void *mean, *invstd, *scale;
+    void *dweight, *dbias;
+};
+
+// dy = scale (g - mean(g) - xhat mean(g xhat)), with xhat = (y - mean) / sd, as scale g + by_y y + constant. Returns
+// by_y, then constant, of all channels.
+template <class R>
+std::unique_ptr<R[]> gradients(const Norm& norm, int64_t channels, double count) {
+    const R *mean = static_cast<const R*>(norm.mean), *invstd = static_cast<const R*>(norm.invstd);
+    const R* scale = static_cast<const R*>(norm.scale);
+    std::unique_ptr<R[]> constants(new R[size_t(2 * channels)]);
+    for (int64_t c = 0; c < channels; ++c) {
+        const double by_bias = norm.sums[c], by_weight = norm.sums[channels + c] * double(invstd[c]);
+        const double by_y = -double(scale[c] * invstd[c]) * (by_weight / count);
+        constants[size_t(c)] = R(by_y);
+        constants[size_t(channels + c)] = R(-double(scale[c]) * (by_bias / count) - double(mean[c]) * by_y);
+        static_cast<R*>(norm.dweight)[c] = R(by_weight);
+        static_cast<R*>(norm.dbias)[c] = R(by_bias);
+    }
+    return constants;
+}
+
 // rows: of `inner` elements of one channel, or, if inner is 1, of all channels.
 template <class R>
-void map_all(const void* g, const void* y, void* dy, int64_t n, int64_t channels, int64_t inner, const void* scale,
-             const void* by_y, const void* constant, int64_t threads) {
+void map_all(const void* g, const void* y, void* dy, int64_t n, int64_t channels, int64_t inner, const Norm& norm, int64_t threads) {
     const bool last = inner == 1;
     const int64_t length = last ? channels : inner, rows = n / length;
+    const std::unique_ptr<R[]> constants = gradients<R>(norm, channels, double(n / channels));
+    const R *scale = static_cast<const R*>(norm.scale), *by_y = constants.get(), *constant = by_y + channels;
     on_ranges(n > 65536 ? threads : 1, rows, [=](int64_t first, int64_t end) {
         for (int64_t r = first; r < end; ++r) {
             const int64_t c = last ? 0 : r % channels, at = r * length;
-            row(static_cast<const R*>(g) + at, static_cast<const R*>(y) + at, static_cast<R*>(dy) + at, length,
-                static_cast<const R*>(scale) + c, static_cast<const R*>(by_y) + c, static_cast<const R*>(constant) + c, last);
+            row(static_cast<const R*>(g) + at, static_cast<const R*>(y) + at, static_cast<R*>(dy) + at, length, scale + c, by_y + c,
+                constant + c, last);
         }
     });
 }
@@ -106,14 +133,21 @@ STEADYSPIKE_EXPORT int64_t steadyspike_norm_sums(const void* g, const void* y, c
 }
 
 // g, y, dy: n elements in the same memory order (dy may be g), float (size 4) or double (8); channel of element i:
-// (i / inner) % channels. Returns 1 for a bad argument.
+// (i / inner) % channels. Also writes dweight and dbias (see `Norm`). Returns 1 for a bad argument, 2 if there is no
+// memory.
 STEADYSPIKE_EXPORT int64_t steadyspike_norm_input_gradient(const void* g, const void* y, void* dy, int64_t size, int64_t n,
-                                                           int64_t channels, int64_t inner, const void* scale,
-                                                           const void* by_y, const void* constant, int64_t threads) {
+                                                           int64_t channels, int64_t inner, const double* sums,
+                                                           const void* mean, const void* invstd, const void* scale,
+                                                           void* dweight, void* dbias, int64_t threads) {
     if (n < 0 || channels < 1 || inner < 1 || n % (channels * inner) != 0) return 1;
-    if (size == 4) map_all<float>(g, y, dy, n, channels, inner, scale, by_y, constant, threads);
-    else if (size == 8) map_all<double>(g, y, dy, n, channels, inner, scale, by_y, constant, threads);
-    else return 1;
+    const Norm norm{sums, mean, invstd, scale, dweight, dbias};
+    try {
+        if (size == 4) map_all<float>(g, y, dy, n, channels, inner, norm, threads);
+        else if (size == 8) map_all<double>(g, y, dy, n, channels, inner, norm, threads);
+        else return 1;
+    } catch (const std::bad_alloc&) {
+        return 2;
+    }
     return 0;
 }
 }

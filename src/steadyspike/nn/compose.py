@@ -20,6 +20,7 @@ from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
 from steadyspike.nn.neurons.mps import MPS
 from steadyspike.nn.neurons.neuron_catalogue import NeuronSpec, as_neuron
 from steadyspike.nn.neurons.rate import RateLIF
+from steadyspike.nn.neurons.readout import Readout
 from steadyspike.nn.norm.make import NORMS, NormLike, check_norm
 from steadyspike.nn.whole import whole_number
 
@@ -67,7 +68,7 @@ def _idle_leak(layer: nn.Module) -> bool:
 # Most of these would train without an error and give a useless result, so they raise an error in advance.
 RULES: tuple[Rule, ...] = (
     Rule(
-        lambda c: isinstance(c.layer, Neuron) and not c.layer.spiking,
+        lambda c: isinstance(c.layer, Readout),
         "a readout does not spike: use it as a network's output, not as its hidden neuron",
     ),
     Rule(

@@ -105,17 +105,11 @@ def _by_norm(
     sums: of g and of g (x - mean)
     reuse: write the result to the memory of g
     """
-    by_bias, by_weight = sums
     if statistics is None:
+        by_bias, by_weight = sums
         dx = g * per_channel(scale, x.ndim - 1)
         return dx, by_weight.to(x.dtype), by_bias.to(x.dtype)
-    count = x.numel() // len(scale)
-    by_weight = by_weight * statistics.invstd
-    # dx = scale (g - mean(g) - xhat mean(g xhat)), with xhat = (x - mean) invstd
-    by_x = -(scale * statistics.invstd) * (by_weight / count)
-    constant = -scale * (by_bias / count) - statistics.mean * by_x
-    dx = norm_input_gradient(g, x, scale, by_x, constant, reuse=reuse)
-    return dx, by_weight.to(x.dtype), by_bias.to(x.dtype)
+    return norm_input_gradient(g, x, sums, *statistics, scale, reuse=reuse)
 
 
 def _second_norm(

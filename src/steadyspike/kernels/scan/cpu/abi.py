@@ -47,4 +47,4 @@ pack_forward = packer(MEMORY, FORWARD, PARAMETERS, START).pack
 pack_backward = packer(MEMORY, BACKWARD, PARAMETERS).pack
 # What steadyspike_neuron_abi of the same sources returns: the sizes of both structs, and NEURON_VERSION.
 ABI = packer(LINKS, SETTINGS, MEMORY, FORWARD, PARAMETERS, START).size * 10000
-ABI += packer(LINKS, SETTINGS, MEMORY, BACKWARD, PARAMETERS).size + 100000000 * 4
+ABI += packer(LINKS, SETTINGS, MEMORY, BACKWARD, PARAMETERS).size + 100000000 * 5

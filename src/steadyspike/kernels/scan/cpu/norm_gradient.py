@@ -14,35 +14,44 @@ from steadyspike.kernels.sizes_only import has_no_values
 FUNCTIONS = _NAME, _SUMS = "steadyspike_norm_input_gradient", "steadyspike_norm_sums"
 
 
+_int, _pointer = ctypes.c_int64, ctypes.c_void_p
+_SIZES = (_int,) * 4
+
+
 @cache
 def _library() -> ctypes.CDLL:
     library = load_library(FUNCTIONS)
     if isinstance(library, str):
         raise RuntimeError(library)
+    getattr(library, _NAME).argtypes = (*(_pointer,) * 3, *_SIZES, *(_pointer,) * 6, _int)
+    getattr(library, _SUMS).argtypes = (*(_pointer,) * 4, *_SIZES)
     return library
 
 
-def norm_input_gradient(g: Tensor, y: Tensor, scale: Tensor, by_y: Tensor, constant: Tensor, *, reuse: bool) -> Tensor:
-    """Computes scale g + by_y y + constant, in the memory of ``g`` if ``reuse``.
+def norm_input_gradient(
+    g: Tensor, y: Tensor, sums: Tensor, mean: Tensor, invstd: Tensor, scale: Tensor, *, reuse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the gradients of the input ``y``, in the memory of ``g`` if ``reuse``, of the weight and of the bias.
 
     g, y: [T, B, C, ...] with equal strides that fill one block of memory, float32 or float64
-
-    All others: [C].
+    sums: float64 [2, C], of g and of g (y - mean)
+    mean, invstd, scale: [C]; scale is weight times invstd
     """
-    out = g if reuse else torch.empty_like(g)
+    dy = g if reuse else torch.empty_like(g)
     channels = y.shape[2]
     inner = y.stride(2) if channels > 1 else y.numel()
-    constants = [c.to(y.dtype).contiguous() for c in (scale, by_y, constant)]
+    numbers = [c.to(y.dtype).contiguous() for c in (mean, invstd, scale)]
+    dweight, dbias = torch.empty_like(numbers[0]), torch.empty_like(numbers[0])
     if has_no_values(g):
-        return out
+        return dy, dweight, dbias
     status = getattr(_library(), _NAME)(
-        *(ctypes.c_void_p(t.data_ptr()) for t in (g, y, out)),
-        *(ctypes.c_int64(i) for i in (y.element_size(), y.numel(), channels, inner)),
-        *(ctypes.c_void_p(c.data_ptr()) for c in constants),
-        ctypes.c_int64(torch.get_num_threads()),
+        *(t.data_ptr() for t in (g, y, dy)),
+        *(y.element_size(), y.numel(), channels, inner),
+        *(t.data_ptr() for t in (sums, *numbers, dweight, dbias)),
+        torch.get_num_threads(),
     )
     _check(_NAME, status)
-    return out
+    return dy, dweight, dbias
 
 
 def norm_sums(g: Tensor, y: Tensor, mean: Tensor) -> Tensor | None:
@@ -58,8 +67,8 @@ def norm_sums(g: Tensor, y: Tensor, mean: Tensor) -> Tensor | None:
     if has_no_values(g):
         return sums
     status = getattr(_library(), _SUMS)(
-        *(ctypes.c_void_p(t.data_ptr()) for t in (g, y, mean.contiguous(), sums)),
-        *(ctypes.c_int64(i) for i in (y.element_size(), y.numel() // channels, channels, torch.get_num_threads())),
+        *(t.data_ptr() for t in (g, y, mean.contiguous(), sums)),
+        *(y.element_size(), y.numel() // channels, channels, torch.get_num_threads()),
     )
     _check(_SUMS, status)
     return sums
