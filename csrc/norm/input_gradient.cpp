@@ -9,6 +9,14 @@
 #include "export.h"
 #include "threads.h"
 
+// The numbers of a norm per channel: the sums of g and of g (y - mean) that its gradients are made of, mean, 1 / sd, and
+// scale = weight / sd. dweight and dbias are written.
+struct Norm {
+    const double* sums;
+    const void *mean, *invstd, *scale;
+    void *dweight, *dbias;
+};
+
 namespace {
 
 // Adjacent elements: of one channel each (step 0), or of consecutive channels (step 1).
@@ -31,14 +39,6 @@ STEADYSPIKE_CLONES void row(const double* g, const double* y, double* dy, int64_
                             const double* constant, int64_t step) {
     map_row(g, y, dy, n, scale, by_y, constant, step);
 }
-
-// The numbers of a norm per channel: the sums of g and of g (y - mean) that its gradients are made of, mean, 1 / sd, and
-// scale = weight / sd. dweight and dbias are written.
-struct Norm {
-    const double* sums;
-    const void *mean, *invstd, *scale;
-    void *dweight, *dbias;
-};
 
 // dy = scale (g - mean(g) - xhat mean(g xhat)), with xhat = (y - mean) / sd, as scale g + by_y y + constant. Returns
 // by_y, then constant, of all channels.
@@ -136,14 +136,12 @@ STEADYSPIKE_EXPORT int64_t steadyspike_norm_sums(const void* g, const void* y, c
 // (i / inner) % channels. Also writes dweight and dbias (see `Norm`). Returns 1 for a bad argument, 2 if there is no
 // memory.
 STEADYSPIKE_EXPORT int64_t steadyspike_norm_input_gradient(const void* g, const void* y, void* dy, int64_t size, int64_t n,
-                                                           int64_t channels, int64_t inner, const double* sums,
-                                                           const void* mean, const void* invstd, const void* scale,
-                                                           void* dweight, void* dbias, int64_t threads) {
+                                                           int64_t channels, int64_t inner, const Norm* norm,
+                                                           int64_t threads) {
     if (n < 0 || channels < 1 || inner < 1 || n % (channels * inner) != 0) return 1;
-    const Norm norm{sums, mean, invstd, scale, dweight, dbias};
     try {
-        if (size == 4) map_all<float>(g, y, dy, n, channels, inner, norm, threads);
-        else if (size == 8) map_all<double>(g, y, dy, n, channels, inner, norm, threads);
+        if (size == 4) map_all<float>(g, y, dy, n, channels, inner, *norm, threads);
+        else if (size == 8) map_all<double>(g, y, dy, n, channels, inner, *norm, threads);
         else return 1;
     } catch (const std::bad_alloc&) {
         return 2;

@@ -23,6 +23,7 @@ from steadyspike.kernels.conv.call import conv_struct, instruction_set, packed_s
 from steadyspike.kernels.conv.geometry import ConvGeometry
 from steadyspike.kernels.scan.contract import Call
 from steadyspike.kernels.scan.cpu.abi import pack_backward, pack_forward
+from steadyspike.kernels.scan.cpu.norm_gradient import NORM
 from steadyspike.kernels.scan.cpu.plan import plan_for
 from tests.kernels.recorded import Recording
 from tests.kernels.scan_cases import TUNED
@@ -138,10 +139,11 @@ def add_bits(recording, dtype, n=64 * 40):
 
 def add_norm(recording):
     n, channels, inner = 2 * 6 * 35, 6, 35
-    dy = recording.tensor((n,), name="norm dy")
+    dy, *by_constants = (recording.tensor((m,), name=f"norm {i}") for i, m in enumerate((n, channels, channels)))
     tensors = [recording.normal(n).data_ptr(), recording.normal(n).data_ptr(), dy.data_ptr()]
-    constants = [recording.normal(channels).data_ptr() for _ in range(3)]
-    recording.call("norm_input_gradient", *tensors, 4, n, channels, inner, *constants, 2)
+    numbers = [recording.normal(2 * channels, dtype=torch.float64), *(recording.normal(channels) for _ in range(3))]
+    norm = recording.struct(NORM.pack(*(t.data_ptr() for t in (*numbers, *by_constants))))
+    recording.call("norm_input_gradient", *tensors, 4, n, channels, inner, norm, 2)
 
 
 def differing(recording, command):

@@ -59,7 +59,9 @@ def test_threads_are_those_of_torch_if_there_is_torch(loaded: str, kept: str) ->
         address = lambda array: ctypes.c_void_p(array.ctypes.data)
         before = len(os.listdir("/proc/self/task"))
         sizes = [integer(n) for n in (4, 100_000, 1, 1000)]
-        status = library.steadyspike_norm_input_gradient(*[address(x)] * 3, *sizes, *[address(one)] * 3, integer(2))
+        sums, scale, written = np.zeros(2), 3 * one, np.zeros(1, np.float32)
+        norm = (ctypes.c_void_p * 6)(*(a.ctypes.data for a in (sums, one, one, scale, written, written)))
+        status = library.steadyspike_norm_input_gradient(*[address(x)] * 3, *sizes, norm, integer(2))
         assert status == 0 and (x == 3).all()
         print(len(os.listdir("/proc/self/task")) - before)
         """

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import steadyspike as ss
-from steadyspike.kernels.scan.cpu.norm_gradient import norm_sums
+from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient, norm_sums
 from steadyspike.nn.memory.track import MemoryTracker
 from steadyspike.nn.norm import BNTT, TAB, TDBN, TEBN
 from tests.kernels.built import needs_kernel
@@ -118,3 +118,25 @@ def test_the_sums_of_the_second_norm(dtype, rows):
     atol = (1e-6 if dtype == torch.float32 else 1e-14) * (rows**0.5 + 1)
     torch.testing.assert_close(results[0], expected, rtol=0, atol=atol)
     assert norm_sums(g.contiguous(), torch.ones(2, 3, 4, 5, 6), mean) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("last", [True, False])
+def test_the_last_step_of_a_norm(dtype, last):
+    """Its constants per channel are computed in float64 and rounded once."""
+    generator = torch.Generator().manual_seed(0)
+    order = torch.channels_last_3d if last else torch.contiguous_format
+    shape = (2, 5, 3, 4, 4)
+    g, y = (
+        torch.randn(shape, generator=generator).to(dtype).movedim(2, 1).contiguous(memory_format=order).movedim(1, 2)
+        for _ in range(2)
+    )
+    mean, invstd, scale = (torch.rand(3, generator=generator).to(dtype) + 0.5 for _ in range(3))
+    sums = torch.randn(2, 3, generator=generator, dtype=torch.float64)
+    dy, dweight, dbias = norm_input_gradient(g, y, sums, mean, invstd, scale, reuse=False)
+    by_weight = sums[1] * invstd
+    by_y = -(scale * invstd) * (by_weight / 160)
+    constant = -scale * (sums[0] / 160) - mean * by_y
+    a, b, c = (number.to(dtype).view(3, 1, 1) for number in (scale, by_y, constant))
+    assert torch.equal(dy, a * g + b * y + c)
+    assert torch.equal(dweight, by_weight.to(dtype)) and torch.equal(dbias, sums[0].to(dtype))

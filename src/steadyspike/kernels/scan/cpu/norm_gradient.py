@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 from functools import cache
 
 import torch
@@ -16,6 +17,7 @@ FUNCTIONS = _NAME, _SUMS = "steadyspike_norm_input_gradient", "steadyspike_norm_
 
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
 _SIZES = (_int,) * 4
+NORM = struct.Struct("6P")  # ``Norm``: the sums, mean, 1 / sd, scale, and the gradients of weight and bias
 
 
 @cache
@@ -23,7 +25,7 @@ def _library() -> ctypes.CDLL:
     library = load_library(FUNCTIONS)
     if isinstance(library, str):
         raise RuntimeError(library)
-    getattr(library, _NAME).argtypes = (*(_pointer,) * 3, *_SIZES, *(_pointer,) * 6, _int)
+    getattr(library, _NAME).argtypes = (*(_pointer,) * 3, *_SIZES, ctypes.c_char_p, _int)
     getattr(library, _SUMS).argtypes = (*(_pointer,) * 4, *_SIZES)
     return library
 
@@ -47,7 +49,7 @@ def norm_input_gradient(
     status = getattr(_library(), _NAME)(
         *(t.data_ptr() for t in (g, y, dy)),
         *(y.element_size(), y.numel(), channels, inner),
-        *(t.data_ptr() for t in (sums, *numbers, dweight, dbias)),
+        NORM.pack(*(t.data_ptr() for t in (sums, *numbers, dweight, dbias))),
         torch.get_num_threads(),
     )
     _check(_NAME, status)
