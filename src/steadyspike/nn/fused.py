@@ -86,11 +86,13 @@ class Norms(NamedTuple):
     statistics: of the norms of x and of extra; None for a norm in evaluation, or without one
     tensors: weight and bias of the first norm (in evaluation its scale and shift), extra, weight and bias of the second
     bits: ``extra`` as bits, which are then used instead of its values
+    once: y [1, B, ...], if x is y at every step; the node then reads y and returns its gradient
     """
 
     statistics: tuple[Statistics | None, Statistics | None]
     tensors: tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
     bits: PackedSpikes | None
+    once: Tensor | None = None
 
 
 def forward_layer(neuron: Neuron, x: Tensor, norms: Norms | None = None, conv: ConvInput | None = None) -> Tensor:
@@ -123,6 +125,8 @@ def forward_layer(neuron: Neuron, x: Tensor, norms: Norms | None = None, conv: C
                 # Bits replace the values of `extra`. An empty tensor takes the position of `extra` in the graph, so
                 # that a second derivative still raises its error.
                 job.source = None if norms.bits is None else trace_of(norms.tensors[2])
+                if norms.once is not None:
+                    x, job.repeated = unwrapped(norms.once), True
                 results = fused_scan(job, x, k, w, *(own_u0 or (None,)), *norms.tensors)
                 return _finish(neuron, x, job, u0, results)
     assert norms is None and conv is None

@@ -81,6 +81,29 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     return forward_layer(neuron, y, norms)
 
 
+def repeated_norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, steps: int) -> Tensor:
+    """Computes ``neuron(norm(y))`` for ``y`` [1, B, C, ...] that is the same at each of ``steps`` steps.
+
+    norm: treats all steps alike
+
+    The norm is computed once. It is one node with the scan as in `norm_neuron`, except on a GPU.
+    """
+    shape = steps, *y.shape[1:]
+    if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron) and _is_one_node(norm, neuron, y)):
+        return neuron(norm(y).expand(shape))
+    if reads_current(neuron):
+        return neuron(shown_current(norm, y, None).expand(shape))
+    neuron.check_input(y)
+    norm.check_input(y)
+    return forward_layer(neuron, y.expand(shape), norms_of(norm, y, None)._replace(once=y))
+
+
+def _is_one_node(norm: TimeNorm, neuron: Neuron, y: Tensor) -> bool:
+    if torch.compiler.is_compiling() or neuron.overridden & OWN_CODE:
+        return False
+    return fits(norm, y) and fits_node(norm, neuron, y, None)
+
+
 def norms_of(norm: TimeNorm, y: Tensor, extra: Tensor | Normed | None) -> Norms:
     """Returns what the node computes before the scan; in training this updates the running statistics."""
     second: tuple[Statistics | None, Tensor | None, Tensor | None] = (None, None, None)

@@ -53,6 +53,7 @@ class _Fused(torch.autograd.Function):
         weight2: Tensor | None = None,
         bias2: Tensor | None = None,
     ) -> Any:
+        given, x = x, job.at_every_step(x)
         plan, (to_v, to_a) = job.plan, job.links
         v = k if to_v is None else to_v.forward(k)
         a = w if to_a is None else to_a.forward(w)
@@ -88,13 +89,13 @@ class _Fused(torch.autograd.Function):
         ctx.job = job
         # The usual layer saves only three tensors.
         if u0 is None and weight is None:
-            ctx.save_for_backward(x, k, w)
+            ctx.save_for_backward(given, k, w)
         else:
             kept, spikes = extra, job.spikes
             if spikes is not None:
                 kept, job.spikes, job.like = spikes.words, None, (spikes.level, spikes.shape, spikes.stride)
             job.layout = layout(u0), layout(kept)
-            ctx.save_for_backward(x, k, w, u0, weight, bias, kept, weight2, bias2)
+            ctx.save_for_backward(given, k, w, u0, weight, bias, kept, weight2, bias2)
         # Absent gradients stay None, so that C++ does not read tensors of zeros.
         ctx.set_materialize_grads(False)
         return (out, u, m) if job.potential or m is not None else out

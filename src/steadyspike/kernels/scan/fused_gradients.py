@@ -36,6 +36,7 @@ def fused_gradients(ctx: Any, grads: Into, saved: tuple[Tensor, ...]) -> Sequenc
         fits = True
     else:
         x, k, w, u0, weight, _, kept, weight2, _ = saved
+        x = job.at_every_step(x)
         fits = (layout(u0), layout(kept)) == job.layout
     v, a = k if v is None else v, w if a is None else a
     # The usual layer has only g and three saved tensors; a short call is faster than collecting the others.
@@ -87,9 +88,17 @@ def _with_norms(
     if weight2 is not None and kept is not None:
         assert job.norms[1] is not None
         by_extra, *by_second = _second_norm(job.norms[1], current, kept, weight2, sums.sums[0])  # type: ignore[assignment]
+    if job.repeated:
+        x, current = x[:1], _over_steps(current)
     # The gradient of the current may be overwritten, unless it is also the gradient of extra.
     dx, dweight, dbias = _by_norm(statistics, current, x, scale, sums.sums, reuse=by_extra is not current)
     return dx, dk, dw, du0, dweight, dbias, by_extra, *by_second
+
+
+def _over_steps(g: Tensor) -> Tensor:
+    """Returns the sum over the steps of a dense ``g`` [T, ...], as [1, ...] in the same memory order."""
+    steps, n = g.shape[0], g[0].numel()
+    return g.as_strided((steps, n), (n, 1)).sum(0).as_strided(g[:1].shape, g.stride())
 
 
 def _is_like(raw: Tensor, constant: Tensor) -> bool:
@@ -139,7 +148,7 @@ def _by_operator(job: Job, grads: Into, saved: Sequence[Tensor | None]) -> Seque
         leaves = [None if t is None else t.detach().requires_grad_() for t in kept]
         x, k, w, u0, weight, bias, extra, weight2, bias2 = leaves
         assert x is not None and k is not None and w is not None
-        current = x
+        current = x = job.at_every_step(x)
         if weight is not None and bias is not None:
             parts = zip(job.norms, (x, extra))
             first, second = (None if norm is None or y is None else norm.followed(y) for norm, y in parts)

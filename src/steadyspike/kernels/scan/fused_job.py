@@ -65,6 +65,7 @@ class Job:
     spikes: extra as bits until the forward has run; the bits are then saved and freed like tensors
     source: identifies extra
     conv: the convolution whose output is x, if C++ computes it with the scan; x then has no values
+    repeated: the node's x is [1, B, ...] and the same at every step
     trained: whether gradients are enabled, which cannot be queried inside the node
     inside: False if a parameter was out of its range
     """
@@ -74,16 +75,21 @@ class Job:
     like: tuple[Tensor, torch.Size, tuple[int, ...]] | None = None  # value, shape and strides of ``spikes``
     source: Tensor | None = None
     conv: ConvInput | None = None
+    repeated = False
     potential = False
     inside = True
     computed: tuple[Tensor | None, Tensor | None] = (None, None)
     scales: tuple[Tensor, Tensor, Tensor | None]  # scale, shift, and scale of extra
     layout: tuple[object, ...] = ()  # of U[0] and extra
 
-    def __init__(self, plan: Plan, links: Links, start: Start | None, x_memory: tuple[object, ...]) -> None:
+    def __init__(self, plan: Plan, links: Links, start: Start | None, x_memory: tuple[Any, ...]) -> None:
         self.plan, self.links, self.start, self.x_memory = plan, links, start, x_memory
         self.memory: ctypes.Array[Any] = plan.memory()
         self.trained = torch.is_grad_enabled()
+
+    def at_every_step(self, x: Tensor) -> Tensor:
+        """Returns the node's x as [T, B, ...]."""
+        return x.expand(self.x_memory[0]) if self.repeated else x
 
     def active(self, out: Tensor) -> Tensor:
         """Returns `ScanResult.active` of the forward that returned ``out``."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.fused import must_be_called
 from steadyspike.nn.fused_conv import conv_norm_neuron
-from steadyspike.nn.fused_norm import Normed
+from steadyspike.nn.fused_norm import Normed, repeated_norm_neuron
 from steadyspike.nn.norm import TimeNorm
 from steadyspike.nn.time import Folded, fold_time
 
@@ -82,9 +82,15 @@ class ConvNorm(nn.Module):
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
     def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | Normed | None = None) -> Tensor:
-        """Returns ``neuron(self(x) + extra)``; it is one call of C++ if possible, see `conv_norm_neuron`."""
-        if not is_repeated(x) and self.is_plain():
+        """Returns ``neuron(self(x) + extra)``; it is one call of C++ if possible, see `conv_norm_neuron`.
+
+        If the input is the same at every step, norm and neuron are one node if possible, see `repeated_norm_neuron`.
+        """
+        repeated = is_repeated(x)
+        if not repeated and self.is_plain():
             return conv_norm_neuron(self.conv, self.norm, neuron, x, extra)
+        if repeated and extra is None and self.is_plain() and same_at_every_step(self.norm):
+            return repeated_norm_neuron(self.norm, neuron, self.conv(x[0]).unsqueeze(0), x.shape[0])
         if isinstance(extra, Normed):
             extra = extra.value()
         current = self(x)
