@@ -1,10 +1,10 @@
 """Minutes until a network has an accuracy on CIFAR-10: ours, and the same network and recipe in SpikingJelly.
 
-    steadyspike train zoo-cifar10-resnet19-first --data-dir DATA --out first
+    steadyspike train direct-cifar10-resnet19-first --data-dir DATA --out first
     python -m benchmarks.time_to_accuracy --follow first    # during the training: test accuracy after every epoch
     python -m benchmarks.time_to_accuracy --ours first second --data-dir DATA      # time steps, record, draw
 
-    steadyspike train zoo-cifar10-resnet19-first --data-dir DATA --out peer \\
+    steadyspike train direct-cifar10-resnet19-first --data-dir DATA --out peer \\
         --set model.name=benchmarks.peer_network:resnet19 --set train.events=false
     python -m benchmarks.time_to_accuracy --follow peer
     python -m benchmarks.time_to_accuracy --ours first second --peer peer --data-dir DATA

@@ -200,3 +200,36 @@ def test_a_name_that_was_not_recorded_is_named_with_those_that_were() -> None:
         model(torch.randn(2, 3, 4))
     with pytest.raises(KeyError, match="'fire' was recorded, only of 1"):
         seen["fire"]
+
+
+@pytest.mark.parametrize("name", ["lif", "plif", "if", "rate", "mpbn", "ilif", "mpd"])
+@pytest.mark.parametrize("channelwise", [False, True])
+def test_the_rate_and_its_gradients_are_those_of_the_spikes(name: str, channelwise: bool) -> None:
+    weights = torch.arange(1.0, T + 1)
+    results = []
+    for counted in (True, False):
+        layer = neuron_factory(name, channelwise=channelwise).at(SITE)
+        x = example().float().requires_grad_()
+        with probe(layer, record="rate" if counted else "spikes", graph=True) as seen:
+            out = layer(x)
+        rate = seen[""].rate if counted else seen[""].spikes.flatten(1).mean(1)
+        (out.sum() + (weights * rate).sum()).backward()  # the output has another reader, as in a network
+        results.append([rate.detach(), x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)])
+    assert float(results[0][0].sum()) > 0
+    for got, expected in zip(*results):
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_rate_has_second_derivatives_and_keeps_the_norm_fused() -> None:
+    layer = LIF(init="zero", backend="reference").double()
+    x = example().requires_grad_()
+    grads = []
+    for what in ("rate", "spikes"):
+        with probe(layer, record=what, graph=True) as seen:
+            layer(x)
+        rate = getattr(seen[""], what).mean()
+        (first,) = torch.autograd.grad(rate.square(), layer.k, create_graph=True)
+        grads.append(torch.autograd.grad(first, layer.k)[0])
+    torch.testing.assert_close(*grads)
+    with probe(layer, record="rate"):
+        assert not any(tap.current or tap.membrane or tap.potential for tap in layer.taps.values())

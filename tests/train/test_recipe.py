@@ -81,7 +81,7 @@ def test_only_an_override_that_changes_the_configuration_drops_the_papers_number
         ("treshold=3", "unknown key treshold (did you mean neuron.threshold or norm.threshold?)"),
         (
             "optimizer.name=sdg",
-            "optimizer.name = 'sdg' is not valid; it must be one of 'sgd', 'adam', 'adamw' or 'lamb'",
+            "optimizer.name = 'sdg' is not valid; it must be one of 'sgd', 'adam', 'adamw', 'lamb' or 'muon'",
         ),
         ("data.timesteps=0", "data.timesteps = 0 is not valid; it must be greater than or equal to 1"),
         ("data.timesteps=x", "data.timesteps = 'x' is not valid; it must be a valid integer"),
@@ -165,7 +165,7 @@ MUST = "is not valid; it must be"
         (["schedule.min_lr=5.0"], "schedule.min_lr = 5.0 must not be above optimizer.lr = 0.05"),
         (["optimizer.name=adam", "optimizer.betas=[0.9, 3.0]"], "optimizer.betas.1 = 3.0 is not valid"),
         (["optimizer.name=adam", "optimizer.betas=[0.9]"], f"optimizer.betas = [0.9] {MUST} a list of 2"),
-        (["optimizer.name=adam", "optimizer.momentum=0.5"], "optimizer.momentum = 0.5 belongs to sgd, but"),
+        (["optimizer.name=adam", "optimizer.momentum=0.5"], "optimizer.momentum = 0.5 belongs to sgd and muon, but"),
         (["optimizer.nesterov=true", "optimizer.momentum=0.0"], "optimizer.nesterov = true needs optimizer.momentum"),
         (["optimizer.lr=inf"], "optimizer.lr"),
         (["train.seed=99999999999999999999999"], "train.seed"),

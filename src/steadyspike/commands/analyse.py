@@ -40,9 +40,12 @@ def command(
     from steadyspike.analysis.networks.shift import report_of, start_of
     from steadyspike.commands.analyse import with_progress
     from steadyspike.commands.shared.deployed import BATCH, batches
+    from steadyspike.nn.neuron import neurons
     from steadyspike.train.recipe import RecipeError
 
     loaded = _load(source, data_dir)
+    if not any(layer.spiking for layer in neurons(loaded.model).values()):
+        raise RecipeError("this network has no spiking neurons, so nothing drifts over time")
     steps = loaded.data.timesteps or timesteps or loaded.recipe.data.timesteps
     if timesteps is not None and loaded.data.timesteps not in (None, timesteps):
         raise RecipeError(f"--timesteps {timesteps}: the data are clips of {loaded.data.timesteps} frames")

@@ -13,11 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult, per_channel, reset
+from steadyspike.core.transforms import is_transformed
+from steadyspike.kernels.spikes.note import spikes_per_step
 from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
@@ -113,7 +116,7 @@ def probe(
                 with torch.set_grad_enabled(graph and torch.is_grad_enabled()):
                     recording.add(name, _record(layer, x, result, fields, graph))
 
-        return Tap(see, membrane="m" in fields or "u" in fields)
+        return Tap(see, membrane="m" in fields or "u" in fields, current="current" in fields, potential=False)
 
     # The id makes the key unique, so that probes can be nested.
     with tapped(model, f"probe {id(recording)}", make, only=chosen_layers(model, layers)):
@@ -141,13 +144,43 @@ def after_reset(layer: Neuron, m: Tensor, spikes: Tensor | None) -> Tensor:
     return m if spikes is None else reset(m, spikes.to(m.dtype), v, layer.spec)
 
 
+class _CountedRate(torch.autograd.Function):
+    """The mean of S = O / V per time step, [T], from the scan's own count of spikes.
+
+    O is not read, neither here nor in the backward, whose gradient for O is one number per step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, v: Tensor) -> Tensor:
+        rate = spikes_per_step(out).to(v.dtype) / out[0].numel()
+        ctx.shape, ctx.dtype = out.shape, out.dtype
+        ctx.save_for_backward(v, rate)
+        return rate
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        v, rate = ctx.saved_tensors
+        each = (grad / (v * ctx.shape[1:].numel())).to(ctx.dtype)
+        return each.view(-1, *[1] * (len(ctx.shape) - 1)).expand(ctx.shape), -(grad * rate).sum().view(v.shape) / v
+
+
+def _rate(layer: Neuron, out: Tensor) -> Tensor:
+    """Returns the mean of S per time step, [T], with the gradient of `Neuron.spikes`, in float32 or better."""
+    dtype = torch.promote_types(out.dtype, torch.float32)  # half precision has only two or three digits
+    v = layer.threshold.to(dtype) if layer.spec.family == "trsg" else out.new_ones(1, dtype=dtype)
+    binary = layer.runs_kernel and type(layer).spikes is Neuron.spikes
+    if binary and v.numel() == 1 and not is_transformed() and not torch.compiler.is_compiling():
+        rate: Tensor = _CountedRate.apply(out, v)
+        return rate
+    return layer.spikes(out).to(dtype).flatten(1).mean(1)
+
+
 def _record(layer: Neuron, x: Tensor, result: ScanResult, fields: tuple[str, ...], graph: bool) -> LayerRecord:
     """Returns the record of one scan, with the tensors that ``fields`` names."""
-    spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(fields) else None
+    spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "u"} & set(fields) else None
     tensors: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
-    # A mean rounded to half precision has only two or three digits.
-    if "rate" in fields and spikes is not None:
-        tensors["rate"] = spikes.to(torch.promote_types(spikes.dtype, torch.float32)).flatten(1).mean(1)
+    if "rate" in fields and layer.spiking:
+        tensors["rate"] = _rate(layer, result.out)
     # Kernels return M of all steps, but U of the last step only.
     if "u" in fields and result.m is not None:
         tensors["u"] = after_reset(layer, result.m, spikes)

@@ -46,7 +46,7 @@ class Term(nn.Module):
     epoch: set by `Objective.set_epoch`, for terms whose weight depends on the epoch
     """
 
-    records: ClassVar[tuple[str, ...]] = ()
+    records: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     least_steps: ClassVar[int] = 1
     epoch: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -61,7 +60,7 @@ def ramp(epoch: int, maximum: float, start: int = 0, length: int = 0) -> float:
 class RMP(Term):
     """`rmp_loss` times a weight that can grow over the first epochs (`ramp`). The schedule is unverified."""
 
-    records: ClassVar[tuple[str, ...]] = ("m", "spikes")
+    records: tuple[str, ...] = ("m", "spikes")
 
     def __init__(
         self,

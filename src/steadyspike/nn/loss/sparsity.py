@@ -6,7 +6,7 @@ The penalty is on S, never on V*S. A network could decrease a penalty on V*S by 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ FORMS = ("l1", "l2", "target", "hinge")
 
 
 def sparsity_loss(records: Iterable[LayerRecord], form: str = "l1", target: float = 0.0) -> Tensor:
-    """Mean over spiking layers of a penalty on S, from records with ``spikes`` (and their graph).
+    """Mean over spiking layers of a penalty on S, from records with ``rate`` or ``spikes`` (with their graph).
 
     form, with S in {0, 1} and rate as the layer's firing rate:
         - ``"l1"``: mean(S); every neuron within the surrogate's window gets the same gradient;
@@ -32,9 +32,10 @@ def sparsity_loss(records: Iterable[LayerRecord], form: str = "l1", target: floa
     for record in records:
         if not record.layer.spiking:
             continue
-        if record.spikes is None:
-            raise ValueError("the sparsity loss needs records of spikes: probe(model, record='spikes', graph=True)")
-        s = record.spikes
+        s = record.spikes if form == "l2" or record.rate is None else record.rate
+        if s is None:
+            what = "spikes" if form == "l2" else "rate"
+            raise ValueError(f"the sparsity loss {form!r} needs records: probe(model, record={what!r}, graph=True)")
         if form == "l2":
             penalties.append(0.5 * s.square().mean())
         elif form == "target":
@@ -71,12 +72,11 @@ def spike_rates(records: Mapping[str, LayerRecord]) -> SpikeRates:
 class Sparsity(Term):
     """`sparsity_loss` times a weight; vary the weight on a log scale to compare accuracy with firing rate."""
 
-    records: ClassVar[tuple[str, ...]] = ("spikes",)
-
     def __init__(self, weight: float = 0.01, form: str = "l1", target: float = 0.0) -> None:
         super().__init__()
         _check(form)
         self.weight, self.form, self.target = weight, form, target
+        self.records = ("spikes",) if form == "l2" else ("rate",)  # a rate costs almost nothing
 
     def forward(self, seen: Pass) -> Tensor:
         return self.weight * sparsity_loss(seen.records.calls(), self.form, self.target)

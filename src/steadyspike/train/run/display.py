@@ -113,7 +113,7 @@ class Display(Observer):
     def _warn_of_silent_layers(self) -> None:
         if self.session.steps <= 1:
             counts = self.session.watch.active.tolist()
-            quiet = {name: 0.0 for name, (fired, _) in zip(self.session.watch.layers, counts) if fired == 0}
+            quiet = {name: 0.0 for name, (fired, seen) in zip(self.session.watch.layers, counts) if seen and not fired}
             for check in dead_layers(quiet):
                 self.say(f"warning: at the first step, {check.message}", "yellow")
 

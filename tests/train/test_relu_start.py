@@ -1,0 +1,62 @@
+"""An ordinary network is trained by a recipe, and its weights start a spiking one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import steadyspike as ss
+from steadyspike.cli import app
+from steadyspike.deploy.errors import CannotFold
+from steadyspike.nn.neuron import neurons
+from steadyspike.train.run.loading import load_run
+
+ORDINARY = ("neuron.name=relu", "optimizer.name=muon", "train.events=false", "data.timesteps=1", "norm.threshold=1.0")
+
+
+def command(*arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def ordinary(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("runs") / "ordinary"
+    settings = [part for setting in ORDINARY for part in ("--set", setting)]
+    return folder, command("train", "tiny", "--out", str(folder), *settings)
+
+
+def test_no_layer_is_called_silent(ordinary) -> None:
+    folder, output = ordinary
+    assert "never fires" not in output and "silent" not in output
+    net = load_run(folder).model
+    x = torch.rand(2, 1, 16, 16)
+    outputs = []
+    handles = [
+        layer.register_forward_hook(lambda m, i, out: outputs.append(out.detach())) for layer in neurons(net).values()
+    ]
+    net.eval()(x)
+    assert outputs and all(float(out.min()) == 0 and len(out.unique()) > 10 for out in outputs)
+    for handle in handles:
+        handle.remove()
+
+
+def test_a_spiking_network_starts_with_its_weights(ordinary, tmp_path) -> None:
+    output = command("train", "tiny", "--out", str(tmp_path / "spiking"), "--from", str(ordinary[0]))
+    assert "new" in output and "running_mean" in output
+    first, second = (load_run(folder).model for folder in (ordinary[0], tmp_path / "spiking"))
+    weights = dict(first.named_parameters())
+    spiking = dict(second.named_parameters())
+    assert {name for name in spiking if name not in weights} == {n for n in spiking if n.endswith((".k", ".w"))}
+    for name in ("evaluate", "report"):
+        command(name, str(ordinary[0]))
+    result = CliRunner().invoke(app, ["analyse", str(ordinary[0])])
+    assert result.exit_code == 1 and "this network has no spiking neurons" in result.output
+
+
+def test_it_cannot_be_folded_and_the_error_has_the_reason(ordinary) -> None:
+    net = load_run(ordinary[0]).model.eval()
+    with pytest.raises(CannotFold, match="ReLU has other dynamics"):
+        ss.deploy.fold(net, torch.rand(2, 1, 16, 16))
