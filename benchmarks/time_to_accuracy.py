@@ -1,20 +1,21 @@
 """Minutes until a network has an accuracy on CIFAR-10: ours, and the same network and recipe in SpikingJelly.
 
-    steadyspike train direct-cifar10-resnet19-first --data-dir DATA --out first
-    python -m benchmarks.time_to_accuracy --follow first    # during the training: test accuracy after every epoch
-    python -m benchmarks.time_to_accuracy --ours first second --data-dir DATA      # time steps, record, draw
-
-    steadyspike train direct-cifar10-resnet19-first --data-dir DATA --out peer \\
-        --set model.name=benchmarks.peer_network:resnet19 --set train.events=false
+    steadyspike train zoo-cifar10-resnet19-relu --data-dir DATA     # runs/zoo-cifar10-resnet19-relu/001
+    steadyspike train zoo-cifar10-resnet19 --data-dir DATA --out ours
+    python -m benchmarks.time_to_accuracy --follow ours    # during the training: test accuracy after every epoch
+    steadyspike train zoo-cifar10-resnet19 --data-dir DATA --out peer \\
+        --set model.name=benchmarks.peer_network:resnet19 --set train.events=false --set 'loss.terms={}'
     python -m benchmarks.time_to_accuracy --follow peer
-    python -m benchmarks.time_to_accuracy --ours first second --peer peer --data-dir DATA
+    python -m benchmarks.time_to_accuracy --data-dir DATA --ours runs/zoo-cifar10-resnet19-relu/001 ours \\
+        --peer runs/zoo-cifar10-resnet19-relu/001 peer     # time steps, record, draw
 
-A follower evaluates the moving average of the weights in another process, so the training neither waits for it nor
-selects an epoch. ``--ours`` and ``--peer`` take several runs if each started with the weights of the one before it.
+Both start with the weights of the same ordinary network, whose training is part of the minutes. The penalty on
+spikes is ours only. A follower evaluates the moving average of the weights in another process, so the training neither
+waits for it nor selects an epoch. A run may be stopped before its last epoch.
 
 The minutes are the number of steps times the time of a step. That time is measured at the end, with nothing else
-running and in turns: real steps of our runs and of SpikingJelly's neurons in the same network, with the weights of our
-newest checkpoints, the same batches, the optimizer and the average. Evaluation is not part of it.
+running: real steps of all runs in turns, with the weights of their newest checkpoints, the same batches, the optimizer
+and the average. Evaluation is not part of it. The curve from random weights was recorded with the recipes `direct-*`.
 """
 
 from __future__ import annotations
@@ -51,8 +52,12 @@ GOALS = (70, 75, 80, 85, 90)
 ROUNDS, STEPS = 6, 8  # of the measurement of a step
 CURVE = "test-accuracy.txt"
 FIGURE = machine.ROOT / "docs" / "figures" / "time-to-accuracy.png"
-PEER = "benchmarks.peer_network:resnet19"
-NAMES = {"SteadySpike": "time-to-accuracy:steadyspike", "SpikingJelly PLIF": "time-to-accuracy:spikingjelly"}
+OURS, DIRECT, PEER = "SteadySpike", "SteadySpike from random weights", "SpikingJelly PLIF"
+CURVES = {
+    OURS: "time-to-accuracy:relu-start",
+    DIRECT: "time-to-accuracy:steadyspike",
+    PEER: "time-to-accuracy:spikingjelly",
+}  # label -> name of the recorded numbers
 
 
 def follow(run: Path, data_dir: Path | None) -> None:
@@ -83,19 +88,13 @@ def _rows(run: Path) -> list[tuple[int, int, float]]:
         return [(int(epoch), int(steps), float(accuracy)) for epoch, steps, accuracy in csv.reader(file)]
 
 
-def steps_of(run: Path, data_dir: Path | None, peer: bool) -> Iterator[float]:
-    """Yields the seconds of one training step after another; the run's files are not changed.
-
-    peer: with SpikingJelly's neurons, and otherwise the same weights
-    """
+def steps_of(run: Path, data_dir: Path | None) -> Iterator[float]:
+    """Yields the seconds of one training step of a run after another; the run's files are not changed."""
     folder = RunFolder(run)
     recipe = folder.read_recipe()
-    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"start": None, "events": not peer})})
-    if peer:
-        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"name": PEER})})
+    recipe = recipe.model_copy(update={"train": recipe.train.model_copy(update={"start": None})})
     session = Session.new(recipe, folder, RunData(recipe, data_dir or folder.data_dir()))
-    state = read_checkpoint(folder.last)["state_dict"]
-    session.task.model.load_state_dict(state, strict=not peer)
+    session.task.model.load_state_dict(read_checkpoint(folder.last)["state_dict"])
     session.task.train()
     if session.average is not None:
         session.average.start()
@@ -111,22 +110,15 @@ def steps_of(run: Path, data_dir: Path | None, peer: bool) -> Iterator[float]:
         yield time.perf_counter() - start
 
 
-class Seconds(NamedTuple):
-    """The median seconds of a training step of one of our runs, and of the same with SpikingJelly's neurons."""
-
-    ours: float
-    peer: float
-
-
-def measure(run: Path, data_dir: Path | None) -> Seconds:
-    """Times both in turns."""
-    contenders = [steps_of(run, data_dir, peer) for peer in (False, True)]
-    times: list[list[float]] = [[], []]
+def measure(runs: Sequence[Path], data_dir: Path | None) -> dict[Path, float]:
+    """Returns the median seconds of a step of every run; all runs take turns."""
+    contenders = {run: steps_of(run, data_dir) for run in runs}
+    times: dict[Path, list[float]] = {run: [] for run in contenders}
     for _ in range(ROUNDS):
-        for seconds, steps in zip(times, contenders):
+        for run, steps in contenders.items():
             next(steps)  # the caches still have the other one's data
-            seconds += islice(steps, STEPS)
-    return Seconds(*map(statistics.median, times))
+            times[run] += islice(steps, STEPS)
+    return {run: statistics.median(seconds) for run, seconds in times.items()}
 
 
 def minutes_to(minutes: Sequence[float], accuracies: Sequence[float], goal: float) -> float | None:
@@ -137,66 +129,57 @@ def minutes_to(minutes: Sequence[float], accuracies: Sequence[float], goal: floa
     return reached
 
 
-def measurement(label: str, runs: Sequence[Path], seconds: dict[int, Seconds], threads: int) -> Measured:
-    """Returns what is recorded of a training that took one or more runs.
-
-    seconds: by the number of time steps
-    """
-    times: dict[str, list[float]] = {name: [] for name in NAMES}
-    accuracies, notes, before = [], [], dict.fromkeys(NAMES, 0.0)
+def measurement(label: str, runs: Sequence[Path], seconds: dict[Path, float], threads: int) -> Measured:
+    """Returns what is recorded of a training that took one or more runs, of which some may have no curve."""
+    minutes: list[float] = []
+    accuracies, notes, before = [], [], 0.0
     for run in runs:
         recipe, rows = RunFolder(run).read_recipe(), _rows(run)
-        for name, step in zip(NAMES, seconds[recipe.data.timesteps]):
-            times[name] += [round(before[name] + step * steps / 60, 2) for _, steps, _ in rows]
-            before[name] = times[name][-1]
         accuracies += [accuracy for *_, accuracy in rows]
-        notes.append(f"T = {recipe.data.timesteps}: {rows[-1][0]} of {recipe.schedule.epochs} epochs")
-    about, now = RunFolder(runs[0]).read_json("run.json")["environment"], machine.describe(threads)
+        minutes += [round(before + seconds[run] * steps / 60, 2) for _, steps, _ in rows]
+        before += seconds[run] * read_checkpoint(RunFolder(run).last)["step"] / 60
+        epochs = f"{read_checkpoint(RunFolder(run).last)['epoch']} of {recipe.schedule.epochs} epochs"
+        notes.append(f"{recipe.neuron.name}, T = {recipe.data.timesteps}: {epochs}, {1e3 * seconds[run]:.0f} ms a step")
+    about, now = RunFolder(runs[-1]).read_json("run.json")["environment"], machine.describe(threads)
     return Measured(
-        recipe=NAMES[label], seed=recipe.train.seed, value=accuracies[-1],
+        recipe=CURVES[label], seed=recipe.train.seed, value=accuracies[-1],
         commit=f"{about['commit']}, {now['commit']}",
         hardware=f"{result_tables.kind(now)}, {threads} of {now['cores']} cores",
         software=f"torch {about['packages']['torch']}, spikingjelly {version('spikingjelly')}",
         date=now["time"][:10], note="; ".join(notes),
-        numbers={
-            "accuracy": accuracies,
-            **{f"minutes of {name}": times[name] for name in NAMES},
-            **{
-                f"milliseconds per step of {name}": [round(1e3 * step[i], 1) for step in seconds.values()]
-                for i, name in enumerate(NAMES)
-            },
-        },
+        numbers={"accuracy": accuracies, "minutes": minutes},
     )  # fmt: skip
 
 
-def _series(run: Measured, number: str) -> list[float]:
-    values = run.numbers[number]
-    assert isinstance(values, list)
-    return values
+class Curve(NamedTuple):
+    """Test accuracies over minutes, and what they were measured on."""
+
+    minutes: list[float]
+    accuracies: list[float]
+    run: Measured
 
 
-def _newest(recorded: Recorded, label: str) -> Measured | None:
-    entries = recorded.newest(NAMES[label])
-    return entries[-1] if entries else None
+def curves(recorded: Recorded) -> dict[str, Curve]:
+    """Returns the newest recorded curve of every label that has one."""
+    chosen = {}
+    for label, name in CURVES.items():
+        if entries := recorded.newest(name):
+            minutes, accuracies = (entries[-1].numbers[key] for key in ("minutes", "accuracy"))
+            assert isinstance(minutes, list) and isinstance(accuracies, list)
+            chosen[label] = Curve(minutes, accuracies, entries[-1])
+    return chosen
 
 
 def table(recorded: Recorded) -> str:
     """Returns the minutes to every goal, and what they were measured on."""
-    ours, peer = (_newest(recorded, label) for label in NAMES)
-    if ours is None:
+    shown = curves(recorded)
+    if not shown:
         return NOT_RUN
-    own, other = NAMES
-    head = ["test accuracy", own, f"as many steps with {other}", f"{other} to this accuracy"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    lines = [f"| test accuracy | {' | '.join(shown)} |", "|---" * (len(shown) + 1) + "|"]
     for goal in GOALS:
-        accuracies = _series(ours, "accuracy")
-        times = [minutes_to(_series(ours, f"minutes of {label}"), accuracies, goal) for label in NAMES]
-        to_goal = peer and minutes_to(_series(peer, f"minutes of {other}"), _series(peer, "accuracy"), goal)
-        cells = [f"{minutes:.1f} min" if minutes else "not reached" for minutes in (*times, to_goal)]
-        lines.append(f"| {goal} % | {' | '.join(cells if peer else [*cells[:2], NOT_RUN])} |")
-    each = [" and ".join(f"{ms:.0f}" for ms in _series(ours, f"milliseconds per step of {label}")) for label in NAMES]
-    lines.append(f"\nA step at T = 1 and at T = 2 takes {each[0]} ms, with {other} {each[1]} ms.")
-    lines += [f"\n{label}: {run.text}; {run.software}." for label, run in zip(NAMES, (ours, peer)) if run is not None]
+        times = [minutes_to(curve.minutes, curve.accuracies, goal) for curve in shown.values()]
+        lines.append(f"| {goal} % | {' | '.join(f'{m:.1f} min' if m else 'not reached' for m in times)} |")
+    lines += [f"\n{label}: {curve.run.text}; {curve.run.software}." for label, curve in shown.items()]
     return "\n".join(lines)
 
 
@@ -205,10 +188,8 @@ def draw(recorded: Recorded) -> None:
     with styled():
         figure, axes = panels(1, 1, width=5, height=3)
         axis = axes.flat[0]
-        for i, label in enumerate(NAMES):
-            if (run := _newest(recorded, label)) is not None:
-                minutes, accuracy = _series(run, f"minutes of {label}"), _series(run, "accuracy")
-                axis.plot(minutes, accuracy, label=label, color=COLOURS[i], marker=MARKERS[i])
+        for i, (label, curve) in enumerate(curves(recorded).items()):
+            axis.plot(curve.minutes, curve.accuracies, label=label, color=COLOURS[i], marker=MARKERS[i])
         axis.set_xlabel("minutes of training")
         axis.set_ylabel("test accuracy on CIFAR-10 (%)")
         axis.legend()
@@ -230,8 +211,8 @@ def main() -> int:
         parser.error("--ours or --follow is needed")
     torch.set_num_threads(args.threads)
     keep_freed_memory()
-    seconds = {RunFolder(run).read_recipe().data.timesteps: measure(run, args.data_dir) for run in args.ours}
-    for label, runs in zip(NAMES, (args.ours, args.peer)):
+    seconds = measure([*args.ours, *args.peer], args.data_dir)
+    for label, runs in ((OURS, args.ours), (PEER, args.peer)):
         if runs:
             add(results_root() / "time.json", measurement(label, runs, seconds, args.threads))
     recorded = Recorded()
