@@ -49,18 +49,20 @@ def _copies(case: Case, contender: str) -> Runs:
 
 
 def runs_of(module: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor]) -> Runs:
-    def clean() -> None:
-        module.zero_grad(set_to_none=True)
-        x.grad = None
+    leaves = [x, *module.parameters()]
+
+    def start(training: bool) -> None:
+        for leaf in leaves:  # as an optimizer does; module.zero_grad() looks for the parameters in every call
+            leaf.grad = None
+        if module.training != training:
+            module.train(training)
 
     def train() -> None:
-        clean()
-        module.train()
+        start(training=True)
         loss(module(x)).backward()
 
     def forward() -> None:
-        clean()
-        module.eval()
+        start(training=False)
         with torch.no_grad():
             module(x)
 
