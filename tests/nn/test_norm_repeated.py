@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike.nn.fused_norm import repeated_norm_neuron
-from steadyspike.nn.neuron import neurons
+from steadyspike.nn.neuron import Tap, neurons
 from tests.kernels.built import needs_kernel
 from tests.nn.norm_cases import assert_close, assert_same_statistics, inputs, layers, step
 
@@ -66,6 +66,13 @@ def test_a_look_at_the_current_changes_no_output(fused: list[bool], training: bo
     assert torch.equal(outputs[0]["out"], outputs[1]["out"])
     assert_same_statistics(*outputs)
     assert_close(*outputs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_tap_sees_all_steps(fused: list[bool]) -> None:
+    parts, shapes = layers("none"), []
+    parts[1].taps["shape"] = Tap(lambda layer, x, u0, result: shapes.append(x.shape[0]), current=False)
+    step(repeated, parts, frame(torch.float32))
+    assert shapes == [STEPS] and fused == [False]
 
 
 def test_a_hooked_norm_is_called_once(fused: list[bool]) -> None:

@@ -125,9 +125,9 @@ def forward_layer(neuron: Neuron, x: Tensor, norms: Norms | None = None, conv: C
                 # Bits replace the values of `extra`. An empty tensor takes the position of `extra` in the graph, so
                 # that a second derivative still raises its error.
                 job.source = None if norms.bits is None else trace_of(norms.tensors[2])
-                if norms.once is not None:
-                    x, job.repeated = unwrapped(norms.once), True
-                results = fused_scan(job, x, k, w, *(own_u0 or (None,)), *norms.tensors)
+                job.repeated = norms.once is not None
+                read = x if norms.once is None else unwrapped(norms.once)
+                results = fused_scan(job, read, k, w, *(own_u0 or (None,)), *norms.tensors)
                 return _finish(neuron, x, job, u0, results)
     assert norms is None and conv is None
     return _one_after_the_other(neuron, x, u0)

@@ -53,7 +53,7 @@ def conv_norm_neuron(
 
 def _unobserved(conv: EventConv2d, norm: nn.Module, neuron: Neuron, x: Tensor) -> bool:
     """Returns True in evaluation without gradients, if no hook, tap or code of the user needs a value in between."""
-    if steps_aside(x, conv.weight, conv.bias) or torch.is_grad_enabled() or type(x) is not Tensor or x.ndim != 5:
+    if torch.is_grad_enabled() or steps_aside(x, conv.weight, conv.bias) or type(x) is not Tensor or x.ndim != 5:
         return False
     if conv.training or norm.training or neuron.training or neuron.taps or neuron.overridden & OWN_CODE:
         return False
