@@ -82,6 +82,20 @@ def test_a_1x1_kernel_equals_the_dense_one_where_a_part_stays_dense(events):
     assert out.is_contiguous(memory_format=ORDERS[1]) and out.grad_fn.name() == "_SpikeConvBackward"
 
 
+@pytest.mark.parametrize("stride", [(2, 2), (3, 1)])
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_1x1_kernel_with_a_stride_equals_the_dense_one(stride, order, monkeypatch):
+    """In channels_last the input gradient is computed for the pixels that are read."""
+    calls, original = [], function._spread_input_gradient
+    monkeypatch.setattr(function, "_spread_input_gradient", lambda *a: calls.append(0) or original(*a))
+    x, weight = spikes(6, 20, 9, 8, order=order), torch.randn(33, 20, 1, 1)
+    out = compare(
+        lambda *t: spike_conv2d(*t, None, stride, costs=ALWAYS), lambda *t: F.conv2d(*t, None, stride), x, weight
+    )
+    assert out.grad_fn.name() == "_SpikeConvBackward"
+    assert len(calls) == (order == torch.channels_last)
+
+
 @pytest.mark.parametrize("shape", [(7, 40), (4, 3, 40), (2, 2, 3, 40)])
 def test_linear_equals_the_dense_one(shape):
     weight, bias = torch.randn(11, 40), torch.randn(11)

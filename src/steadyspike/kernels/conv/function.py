@@ -239,6 +239,8 @@ def _gradients(
             dx = conv_input_gradient(geometry, ctx.watch.words.view(geometry.steps, -1), g, weight)
         elif wants_x and ctx.full:
             dx = conv_full_input_gradient(geometry, g, weight)
+        elif wants_x and geometry.skips_pixels:
+            dx = _spread_input_gradient(geometry, g, weight)
     mask = (wants_x and dx is None, wants_weight and dw is None, False)
     if any(mask):
         dense_x, dense = _dense_gradients(geometry, g, weight, spikes, mask)
@@ -256,6 +258,20 @@ def _dense_gradients(
         g, x, weight, None, geometry.stride, geometry.padding, geometry.dilation, False, (0, 0), 1, mask
     )
     return gradients[0], gradients[1]
+
+
+def _spread_input_gradient(geometry: ConvGeometry, g: Tensor, weight: Tensor) -> Tensor:
+    """The dense gradient by the input of a 1x1 convolution with a stride: at the pixels that it reads, 0 elsewhere.
+
+    torch computes the same bits in twice the time.
+    """
+    read = geometry.empty(geometry.in_channels, geometry.out_size)
+    gradients = torch.ops.aten.convolution_backward(
+        g, read, weight, None, (1, 1), (0, 0), (1, 1), False, (0, 0), 1, (True, False, False)
+    )
+    dx = geometry.empty_input().zero_()
+    dx[:, :, :: geometry.stride[0], :: geometry.stride[1]] = gradients[0]
+    return dx
 
 
 def _image(block: Tensor, g: ConvGeometry) -> Tensor:

@@ -78,6 +78,12 @@ class ConvGeometry:
         return self.channels_last and (self.kernel, self.stride, self.dilation) == ((3, 3), (1, 1), (1, 1))
 
     @cached_property
+    def skips_pixels(self) -> bool:
+        """Returns True if this is the 1x1 convolution without a stride of a part of the pixels, in channels_last."""
+        alone = self.taps == 1 and self.padding == (0, 0)
+        return alone and self.channels_last and self.stride != (1, 1)
+
+    @cached_property
     def read_share(self) -> float:
         """Returns the share of the input's pixels that some output reads: not all if the stride is above the kernel."""
         return prod(min(1.0, ((k - 1) * d + 1) / s) for k, d, s in zip(self.kernel, self.dilation, self.stride))
