@@ -47,6 +47,9 @@ def test_empty_options_remove_those_of_the_base():
     other = ["model.name=spikingresformer_tiny"]  # which has no dropout
     assert "dropout" in load_recipe("tiny", other).model.options
     assert load_recipe("tiny", [*other, "model.options={}"]).model.options == {}
+    penalty = "loss.terms.sparsity.weight=1.0"
+    assert load_recipe("tiny", [penalty]).loss.terms == {"sparsity": {"weight": 1.0}}
+    assert load_recipe("tiny", [penalty, "loss.terms={}"]).loss.terms == {}
 
 
 def test_overrides_take_toml_values_and_fall_back_to_strings():

@@ -99,12 +99,13 @@ def merge(base: dict[str, Any], over: dict[str, Any], choices: dict[str, Any] = 
 
     A new name in a table of ``choices`` drops the base's keys.
 
-    An empty ``options = {}`` removes the base's options, because another network may not support them.
+    An empty ``options = {}`` removes the base's options, because another network may not support them; an empty
+    ``terms = {}`` removes its loss terms.
     """
     merged = dict(base)
     for key, item in over.items():
         old = merged.get(key)
-        if isinstance(item, dict) and isinstance(old, dict) and not (key == "options" and not item):
+        if isinstance(item, dict) and isinstance(old, dict) and not (key in ("options", "terms") and not item):
             choice = choices.get(key)
             default = choice.model_fields["name"].default if choice is not None else None
             afresh = choice is not None and "name" in item and item["name"] != old.get("name", default)
