@@ -13,7 +13,9 @@ from torch.utils.checkpoint import checkpoint
 import steadyspike as ss
 from steadyspike.kernels.spikes.note import known_spikes
 from steadyspike.nn import fused_norm
-from steadyspike.nn.fused_norm import norm_neuron
+from steadyspike.nn.fused_norm import norm_neuron, repeated_norm_neuron
+from steadyspike.nn.initial_potential import ConstantInit, InitialPotential, MPInit
+from steadyspike.nn.lif import LIF
 from steadyspike.nn.norm.tdbn import TDBN
 from tests.kernels.built import needs_kernel
 from tests.nn.norm_cases import (
@@ -382,3 +384,34 @@ def test_a_gradient_that_is_not_finite_spoils_only_its_channel(steps: int) -> No
     for got, want in zip(fused_by_norm, by_norm):
         torch.testing.assert_close(got[1:], want[1:], rtol=1e-4, atol=1e-4)
         assert not got[0].isfinite()
+
+
+class _MeanOfInput(InitialPotential):
+    def potential(self, x: Tensor) -> Tensor:
+        return x.mean().view(1)
+
+
+@pytest.mark.parametrize("extra", [False, True])
+def test_an_initial_potential_that_reads_its_input_gets_the_current(extra: bool) -> None:
+    y = torch.randn(3, 2, 4, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 + 3
+    more = torch.randn(3, 2, 4, 4, 4, generator=torch.Generator().manual_seed(1)) if extra else None
+    fused, plain = ((TDBN(4), LIF(init=_MeanOfInput())) for _ in range(2))
+    current = plain[0](y)
+    expected = plain[1](current if more is None else current + more)
+    torch.testing.assert_close(norm_neuron(*fused, y, more), expected)
+    if not extra:
+        fused, plain = ((TDBN(4), LIF(init=_MeanOfInput())) for _ in range(2))
+        once = y[:1]
+        expected = plain[1](plain[0](once).expand(5, *once.shape[1:]))
+        torch.testing.assert_close(repeated_norm_neuron(*fused, once, 5), expected)
+
+
+def test_a_potential_that_ignores_its_input_keeps_the_node() -> None:
+    class Half(ConstantInit):
+        reads_input = False
+
+        def potential(self, x: Tensor) -> Tensor:
+            return torch.full((1,), 0.5)
+
+    for init, reads in ((MPInit(), False), (ConstantInit(0.1), False), (Half(), False), (_MeanOfInput(), True)):
+        assert init.reads_input == reads

@@ -60,3 +60,16 @@ def test_it_cannot_be_folded_and_the_error_has_the_reason(ordinary) -> None:
     net = load_run(ordinary[0]).model.eval()
     with pytest.raises(CannotFold, match="ReLU has other dynamics"):
         ss.deploy.fold(net, torch.rand(2, 1, 16, 16))
+
+
+@pytest.mark.parametrize("term", ["sparsity", "rmp"])
+def test_a_loss_term_on_spikes_is_refused_before_a_folder_is_made(term: str, tmp_path) -> None:
+    settings = ["--set", "neuron.name=relu", "--set", f"loss.terms.{term}.weight=0.1"]
+    result = CliRunner().invoke(app, ["train", "tiny", "--out", str(tmp_path / "run"), *settings])
+    assert result.exit_code == 1 and "has neither spikes nor a potential" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_entry_needs_a_packaged_recipe(ordinary) -> None:
+    result = CliRunner().invoke(app, ["zoo", "--add", str(ordinary[0])])
+    assert result.exit_code == 1 and "src/steadyspike/recipes" in result.output and "--recipe" not in result.output

@@ -21,6 +21,7 @@ from steadyspike.nn.neurons.mps import MPS
 from steadyspike.nn.neurons.neuron_catalogue import NeuronSpec, as_neuron
 from steadyspike.nn.neurons.rate import RateLIF
 from steadyspike.nn.neurons.readout import Readout
+from steadyspike.nn.neurons.relu import ReLU
 from steadyspike.nn.norm.make import NORMS, NormLike, check_norm
 from steadyspike.nn.whole import whole_number
 
@@ -58,6 +59,10 @@ def _least_steps(choice: Choice) -> int:
     return max([t.least_steps for t in choice.objective.terms.values() if isinstance(t, Term)], default=1)
 
 
+def _reads_layers(choice: Choice) -> bool:
+    return any(isinstance(term, Term) and term.records for term in choice.objective.terms.values())
+
+
 def _idle_leak(layer: nn.Module) -> bool:
     """True if a learned leak has no effect in the first step: it scales neither the input nor a nonzero U[0]."""
     if not isinstance(layer, Neuron) or layer.spec.decay_input or not layer.leak.requires_grad:
@@ -70,6 +75,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         lambda c: isinstance(c.layer, Readout),
         "a readout does not spike: use it as a network's output, not as its hidden neuron",
+    ),
+    Rule(
+        lambda c: isinstance(c.layer, ReLU) and _reads_layers(c),
+        "a ReLU has neither spikes nor a potential, so a loss term on them (sparsity, rmp) has nothing to read",
     ),
     Rule(
         lambda c: _rate(c) and _per_step(c),

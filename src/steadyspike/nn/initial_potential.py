@@ -39,9 +39,14 @@ class InitialPotential(nn.Module):
     # True if C++ can replace `potential` and `update`, see `native_start`. False for a subclass that overrides one of
     # these but not `native_start`. This is decided when the class is defined.
     has_native_start: ClassVar[bool] = False
+    # True if `potential` may depend on the values of x, which must then be in memory. A subclass with a `potential` of
+    # its own sets it to False if only shape, device and dtype of x count.
+    reads_input: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
+        if "potential" in cls.__dict__ and "reads_input" not in cls.__dict__:
+            cls.reads_input = True
         # If a subclass or a mixin changes the Python code but not what C++ does, C++ must not compute it.
         names = {"potential", "update", "native_start"}
         changed = next(names & base.__dict__.keys() for base in cls.__mro__ if names & base.__dict__.keys())
@@ -70,6 +75,7 @@ class MPInit(InitialPotential):
     sync: sum over all processes of ``group``, so that every rank has the mean of the whole batch
     """
 
+    reads_input: ClassVar[bool] = False
     running_mean: Tensor
 
     def __init__(self, momentum: float = 0.1, sync: bool = True, group: dist.ProcessGroup | None = None) -> None:
@@ -129,6 +135,8 @@ class MPInit(InitialPotential):
 class ConstantInit(InitialPotential):
     """A constant U[0]; 0 is the usual choice in the literature."""
 
+    reads_input: ClassVar[bool] = False
+
     def __init__(self, value: float = 0.0) -> None:
         super().__init__()
         if not math.isfinite(value):
@@ -158,6 +166,7 @@ class LearnedInit(InitialPotential):
     low, high: the start is uniform in this range; (0.4, 0.6) as in the authors' IF and LIF nodes with V = 1
     """
 
+    reads_input: ClassVar[bool] = False
     no_decay: ClassVar[tuple[str, ...]] = ("value",)
 
     def __init__(self, shape: Sequence[int], low: float = 0.4, high: float = 0.6) -> None:

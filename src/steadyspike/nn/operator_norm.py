@@ -44,8 +44,10 @@ def fits_beside(norm: TimeNorm, extra: Normed) -> bool:
 
 
 def reads_current(neuron: Neuron) -> bool:
-    """Returns True if a hook or a tap of the neuron needs the current in memory."""
-    return must_be_called(neuron) or (bool(neuron.taps) and any(tap.current for tap in neuron.taps.values()))
+    """Returns True if a hook, a tap or the initial potential of the neuron needs the current in memory."""
+    if must_be_called(neuron) or neuron.init.reads_input:
+        return True
+    return bool(neuron.taps) and any(tap.current for tap in neuron.taps.values())
 
 
 def takes_operator(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> bool:

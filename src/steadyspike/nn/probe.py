@@ -36,7 +36,7 @@ class LayerRecord:
     m: potential before the reset
     u: potential after the reset
     spikes: S in {0, 1}
-    rate: mean of S per step, [T]
+    rate: mean of S per step, [T], counted by the scan; an output that is NaN counts as a spike
 
     All but rate are [T, B, ...]. A readout has neither spikes nor rate. MPBN's m is the membrane before its norm.
     """
@@ -100,8 +100,8 @@ def probe(
     layers: names or patterns (``"layer1.*"``) as in ``model.named_modules()``; None: all neuron layers
     record: some of ``"current"``, ``"m"``, ``"u"``, ``"spikes"``, ``"rate"``
     graph: keep the tensors in the autograd graph, so that a loss can use them; they stay in memory until the backward.
-        This does not work under activation checkpointing with ``use_reentrant=True``, whose first forward has no graph.
-        A recomputed forward is never recorded.
+        This does not work under activation checkpointing: torch then finds saved tensors that the recomputation does
+        not make, or no graph at all. A recomputed forward is never recorded.
     """
     fields = (record,) if isinstance(record, str) else tuple(record)
     for what in fields:

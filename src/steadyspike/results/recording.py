@@ -25,7 +25,7 @@ def record(folder: RunFolder, name: str | None = None, more: More | None = None)
 
     They are also added to an existing entry of the run.
     """
-    source = find_recipe(name) if name is not None else recipe_of_run(folder)
+    source = find_recipe(name) if name is not None else recipe_of_run(folder, "name the recipe with --recipe")
     recipe = load_recipe(source.name if name is None else name)
     if (changed := _difference(recipe, folder.read_recipe())) is not None:
         raise RunError(f"{folder.root} is not a run of {source.name}: {changed}")
@@ -76,10 +76,10 @@ def _difference(recipe: Recipe, ran: Recipe) -> str | None:
     return next((f"{k} is {there!r}, in the recipe it is {here!r}" for k, there, here in values if there != here), None)
 
 
-def recipe_of_run(folder: RunFolder) -> Source:
+def recipe_of_run(folder: RunFolder, advice: str) -> Source:
     """Returns the packaged recipe with the configuration of a run.
 
-    Raises RecipeError if there is none, or more than one.
+    Raises RecipeError with the advice if there is none, or more than one.
     """
     ran = folder.read_recipe()
     names = [name for name in recipe_names() if _difference(load_recipe(name), ran) is None]
@@ -88,5 +88,5 @@ def recipe_of_run(folder: RunFolder) -> Source:
         names = [beside]
     if len(names) != 1:
         matching = f"the recipes {', '.join(names)} have" if names else "no packaged recipe has"
-        raise RecipeError(f"{matching} the configuration of {folder.root}: name the recipe with --recipe")
+        raise RecipeError(f"{matching} the configuration of {folder.root}: {advice}")
     return find_recipe(names[0])

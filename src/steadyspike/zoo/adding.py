@@ -80,7 +80,8 @@ def _fill(run: LoadedRun, folder: Path, name: str) -> None:
 
 def name_of(source: Path) -> str:
     """Returns the name of an entry: the name of the run's packaged recipe, without ``zoo-``."""
-    return recipe_of_run(RunFolder(source)).name.removeprefix("zoo-")
+    advice = "an entry has the name of its recipe, so add the recipe's file to src/steadyspike/recipes first"
+    return recipe_of_run(RunFolder(source), advice).name.removeprefix("zoo-")
 
 
 def points(test: dict[str, Any]) -> float:
