@@ -19,6 +19,10 @@ CASES = {
         {"neuron": "rate", "terms": {"guidance": {"weight": 1.0}}},
     ),
     "rate-rmp": (["neuron.name=rate", "loss.terms.rmp.weight=0.1"], {"neuron": "rate", "terms": {"rmp": {}}}),
+    "relu-sparsity": (
+        ["neuron.name=relu", "loss.terms.sparsity.weight=0.1"],
+        {"neuron": "relu", "terms": {"sparsity": {"weight": 0.1}}},
+    ),
     "mpbn-rmp": (["neuron.name=mpbn", "loss.terms.rmp.weight=0.1"], {"neuron": "mpbn", "terms": {"rmp": {}}}),
     "ltmd-rmp": (["neuron.name=ltmd", "loss.terms.rmp.weight=0.1"], {"neuron": "ltmd", "terms": {"rmp": {}}}),
     "guidance-t1": (["loss.terms.guidance.weight=1.0", *T1], {"terms": {"guidance": {}}, "timesteps": 1}),
