@@ -122,11 +122,8 @@ def measure(runs: Sequence[Path], data_dir: Path | None) -> dict[Path, float]:
 
 
 def minutes_to(minutes: Sequence[float], accuracies: Sequence[float], goal: float) -> float | None:
-    """Returns the minutes at the first epoch from which on the accuracy stays at ``goal`` or above, or None."""
-    reached = None
-    for time_, accuracy in zip(minutes, accuracies):
-        reached = None if accuracy < goal else time_ if reached is None else reached
-    return reached
+    """Returns the minutes at the first epoch with an accuracy of at least ``goal``, or None."""
+    return next((time_ for time_, accuracy in zip(minutes, accuracies) if accuracy >= goal), None)
 
 
 def measurement(label: str, runs: Sequence[Path], seconds: dict[Path, float], threads: int) -> Measured:
