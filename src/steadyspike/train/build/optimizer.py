@@ -111,6 +111,14 @@ class MomentumWarmUp(torch.optim.lr_scheduler.LambdaLR):
         return super().get_lr()
 
 
+def _loss_of(closure: Callable[[], Any] | None) -> Any:
+    """Returns what the closure of an optimizer step returns, which computes the gradients."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
 class Lamb(torch.optim.Optimizer):
     """Per parameter w: u = m / (sqrt(v) + eps) + decay * w, with Adam's corrected moments m and v of the gradient.
 
@@ -136,10 +144,7 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         shorten = self._shorten()
         for group in self.param_groups:
             for p in group["params"]:
@@ -200,10 +205,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
