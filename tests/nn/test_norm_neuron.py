@@ -406,12 +406,16 @@ def test_an_initial_potential_that_reads_its_input_gets_the_current(extra: bool)
         torch.testing.assert_close(repeated_norm_neuron(*fused, once, 5), expected)
 
 
-def test_a_potential_that_ignores_its_input_keeps_the_node() -> None:
+def test_only_a_potential_that_reads_its_input_has_the_current_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     class Half(ConstantInit):
         reads_input = False
 
         def potential(self, x: Tensor) -> Tensor:
             return torch.full((1,), 0.5)
 
-    for init, reads in ((MPInit(), False), (ConstantInit(0.1), False), (Half(), False), (_MeanOfInput(), True)):
-        assert init.reads_input == reads
+    shown, original = [], fused_norm.shown_current
+    monkeypatch.setattr(fused_norm, "shown_current", lambda *args: shown.append(0) or original(*args))
+    for init, currents in ((MPInit(), 0), (ConstantInit(0.1), 0), (Half(), 0), (_MeanOfInput(), 1)):
+        shown.clear()
+        norm_neuron(TDBN(4), LIF(init=init), torch.randn(3, 2, 4, 4, 4))
+        assert len(shown) == currents, type(init).__name__

@@ -68,7 +68,7 @@ def test_all_weights_but_the_output_layer_are_orthogonalised():
     assert {group["kind"] for group in kinds.param_groups} == {"weights", "norms", "biases", "neurons"}
 
 
-def test_muon_learns_faster_than_it_forgets():
+def test_muon_learns():
     torch.manual_seed(0)
     layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
     x, y = torch.randn(64, 8), torch.randint(0, 4, (64,))
