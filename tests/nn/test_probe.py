@@ -204,12 +204,14 @@ def test_a_name_that_was_not_recorded_is_named_with_those_that_were() -> None:
 
 @pytest.mark.parametrize("name", ["lif", "plif", "if", "rate", "mpbn", "ilif", "mpd"])
 @pytest.mark.parametrize("channelwise", [False, True])
-def test_the_rate_and_its_gradients_are_those_of_the_spikes(name: str, channelwise: bool) -> None:
+@pytest.mark.parametrize("size", [(3, 3), (4, 8)])  # steps of whole words of bits have the scan's count
+def test_the_rate_and_its_gradients_are_those_of_the_spikes(name: str, channelwise: bool, size) -> None:
+    current = 3 * torch.randn(T, 2, C, *size, generator=torch.Generator().manual_seed(1))
     weights = torch.arange(1.0, T + 1)
     results = []
     for counted in (True, False):
-        layer = neuron_factory(name, channelwise=channelwise).at(SITE)
-        x = example().float().requires_grad_()
+        layer = neuron_factory(name, channelwise=channelwise).at(Site(C, size, T))
+        x = current.clone().requires_grad_()
         with probe(layer, record="rate" if counted else "spikes", graph=True) as seen:
             out = layer(x)
         rate = seen[""].rate if counted else seen[""].spikes.flatten(1).mean(1)
@@ -218,6 +220,17 @@ def test_the_rate_and_its_gradients_are_those_of_the_spikes(name: str, channelwi
     assert float(results[0][0].sum()) > 0
     for got, expected in zip(*results):
         torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["lif", "plif", "diet"])
+def test_a_rate_with_nan_is_nan(name: str) -> None:
+    x = torch.randn(T, 2, C, 4, 8)
+    x[0, 0, 0, 0, 0] = float("nan")
+    layer = neuron_factory(name).at(Site(C, (4, 8), T))
+    with probe(layer, record=("rate", "spikes")) as seen:
+        layer(x)
+    assert bool(seen[""].rate.isnan().any())
+    assert torch.equal(seen[""].rate.isnan(), seen[""].spikes.flatten(1).mean(1).isnan())
 
 
 def test_a_rate_has_second_derivatives_and_keeps_the_norm_fused() -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult, per_channel, reset
 from steadyspike.core.transforms import is_transformed
-from steadyspike.kernels.spikes.note import spikes_per_step
+from steadyspike.kernels.spikes.note import counted_spikes
 from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
@@ -36,7 +36,7 @@ class LayerRecord:
     m: potential before the reset
     u: potential after the reset
     spikes: S in {0, 1}
-    rate: mean of S per step, [T], counted by the scan; an output that is NaN counts as a spike
+    rate: mean of S per step, [T], from the scan's own count if it has one
 
     All but rate are [T, B, ...]. A readout has neither spikes nor rate. MPBN's m is the membrane before its norm.
     """
@@ -151,26 +151,28 @@ class _CountedRate(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, out: Tensor, v: Tensor) -> Tensor:
-        rate = spikes_per_step(out).to(v.dtype) / out[0].numel()
+    def forward(ctx: Any, out: Tensor, v: Tensor, counts: Tensor) -> Tensor:
+        rate = counts.to(v.dtype) / out[0].numel()
         ctx.shape, ctx.dtype = out.shape, out.dtype
         ctx.save_for_backward(v, rate)
         return rate
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         v, rate = ctx.saved_tensors
         each = (grad / (v * ctx.shape[1:].numel())).to(ctx.dtype)
-        return each.view(-1, *[1] * (len(ctx.shape) - 1)).expand(ctx.shape), -(grad * rate).sum().view(v.shape) / v
+        by_out = each.view(-1, *[1] * (len(ctx.shape) - 1)).expand(ctx.shape)
+        return by_out, -(grad * rate).sum().view(v.shape) / v, None
 
 
 def _rate(layer: Neuron, out: Tensor) -> Tensor:
     """Returns the mean of S per time step, [T], with the gradient of `Neuron.spikes`, in float32 or better."""
     dtype = torch.promote_types(out.dtype, torch.float32)  # half precision has only two or three digits
     v = layer.threshold.to(dtype) if layer.spec.family == "trsg" else out.new_ones(1, dtype=dtype)
-    binary = layer.runs_kernel and type(layer).spikes is Neuron.spikes
-    if binary and v.numel() == 1 and not is_transformed() and not torch.compiler.is_compiling():
-        rate: Tensor = _CountedRate.apply(out, v)
+    eager = not is_transformed() and not torch.compiler.is_compiling()
+    counts = counted_spikes(out) if eager and v.numel() == 1 and type(layer).spikes is Neuron.spikes else None
+    if counts is not None:
+        rate: Tensor = _CountedRate.apply(out, v, counts)
         return rate
     return layer.spikes(out).to(dtype).flatten(1).mean(1)
 

@@ -81,9 +81,15 @@ def spikes_per_step(out: Tensor) -> Tensor:
     For code that gets the output from the scan itself, before it could have been changed (taps). The number that the
     scan has counted is then valid in inference mode too. An output without a note is counted here.
     """
+    counts = counted_spikes(out)
+    return out.detach().flatten(1).count_nonzero(1) if counts is None else counts
+
+
+def counted_spikes(out: Tensor) -> Tensor | None:
+    """Returns the scan's count of `spikes_per_step`; None if there is none, as for an output with NaN."""
     note = None if has_no_values(out) else _note_of(out)
     if note is None or note.spikes is None or note.spikes.shape != out.shape:
-        return out.detach().flatten(1).count_nonzero(1)
+        return None
     return note.spikes.counts
 
 
