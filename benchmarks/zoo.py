@@ -7,6 +7,7 @@
     python -m benchmarks.zoo --data-dir DATA --write               # record the ablation; render docs/results.md, figure
 
 A run is done if it ended in OUT, if its number is recorded (`steadyspike/results/`), or if its network is in the zoo.
+If its recipe starts with the weights of another recipe (`train.start`), that one is trained before it.
 Runs that another machine began are in benchmarks/unfinished: copy them to OUT/runs, and they continue from there.
 Delete each of them when its result is recorded.
 
@@ -17,6 +18,7 @@ figures: `steadyspike reproduce ablation --scale narrow --show --out OUT`.
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Sequence
 
@@ -50,6 +52,16 @@ def order() -> list[Run]:
     return list(dict.fromkeys([*seeds[0], *zoo, *seeds[1], *seeds[2], *rest]))
 
 
+def with_earlier(run: Run, store: Store) -> list[Run]:
+    """The runs that ``run`` starts with (``train.start = "runs/RECIPE/001"``), then ``run``; all start in ``store``."""
+    match = re.fullmatch(r"runs/([\w-]+)/001", run.load().train.start or "")
+    if match is None:
+        return [run]
+    earlier = with_earlier(Run(match[1], seed=run.seed), store)
+    start = f"train.start={store.folder(earlier[-1]).root}"
+    return [*earlier, Run(run.recipe, (*run.settings, start), run.seed)]
+
+
 def already(runs: Sequence[Run]) -> dict[Run, str]:
     """The runs that need no training, because their result is part of the library, and that result."""
     recorded, networks = Recorded(), {f"zoo-{entry.name}": entry.written for entry in entries()}
@@ -78,8 +90,9 @@ def progress(store: Store, run: Run) -> str:
 def show(store: Store, runs: Sequence[Run], done: dict[Run, str], console: Console) -> None:
     """Prints every run and how far it is; scores are accuracies after each step, or a detector's two APs."""
     for run in runs:
-        console.print(f"{run.label:44} {done.get(run) or progress(store, run)}", markup=False)
-    left = store.missing(run for run in runs if run not in done)
+        for part in [run] if run in done else with_earlier(run, store):
+            console.print(f"{part.label:44} {done.get(run) or progress(store, part)}", markup=False)
+    left = store.missing(with_earlier(run, store)[-1] for run in runs if run not in done)
     console.print(f"{len(runs) - len(left)} of {len(runs)} runs are done")
 
 
@@ -97,7 +110,8 @@ def main() -> None:
         console.print("written: " + (", ".join(changed) or "nothing has changed"))
     elif not args.show:
         left = [run for run in runs if run not in done][start::stride]
-        sys.exit(train(work, left, args.limit, console, measured=False))
+        parts = dict.fromkeys(part for run in left for part in with_earlier(run, work.store))
+        sys.exit(train(work, [*parts], args.limit, console, measured=False))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,22 @@ def test_the_zoo_is_trained_after_the_first_seed_of_the_ablation(tmp_path: Path)
     assert done["zoo-digits-cnn7, seed 0"].startswith("in the zoo, ")
 
 
+def test_a_recipe_is_trained_after_those_that_it_starts_with(tmp_path: Path) -> None:
+    from benchmarks.zoo import with_earlier
+
+    from steadyspike.paper.work.planned_run import Run
+    from steadyspike.paper.work.store import Store
+
+    store = Store(tmp_path)
+    runs = with_earlier(Run("zoo-cifar100-resnet19"), store)
+    assert [run.recipe for run in runs] == [
+        "zoo-cifar10-resnet19-relu", "zoo-cifar100-resnet19-relu", "zoo-cifar100-resnet19"
+    ]  # fmt: skip
+    starts = [run.load().train.start for run in runs]
+    assert starts == ["", *(str(store.folder(run).root) for run in runs[:2])]
+    assert with_earlier(Run("zoo-digits-cnn7"), store) == [Run("zoo-digits-cnn7")]
+
+
 def test_values_by_layer_are_those_of_the_last_epoch(tmp_path: Path) -> None:
     import numpy as np
     from benchmarks.evidence import by_layer
