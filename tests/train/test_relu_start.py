@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -56,10 +58,30 @@ def test_a_spiking_network_starts_with_its_weights(ordinary, tmp_path) -> None:
     assert result.exit_code == 1 and "this network has no spiking neurons" in result.output
 
 
+def test_a_fixed_threshold_is_that_of_the_recipe(ordinary, tmp_path) -> None:
+    folder = str(tmp_path / "spiking")
+    fixed = ("--set", "neuron.learn=[]", "--set", "neuron.threshold=0.5")
+    command("train", "tiny", "--out", folder, "--from", str(ordinary[0]), *fixed)
+    layers = list(neurons(load_run(folder).model).values())
+    assert [(float(layer.threshold), float(1 / layer.leak)) for layer in layers] == [(0.5, 2.0)] * len(layers)
+
+
+def test_tables_of_layers_have_no_threshold(ordinary) -> None:
+    with (ordinary[0] / "layers.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert rows and all(row["threshold"] == row["tau"] == "" and row["gradient"] for row in rows)
+
+
 def test_it_cannot_be_folded_and_the_error_has_the_reason(ordinary) -> None:
     net = load_run(ordinary[0]).model.eval()
-    with pytest.raises(CannotFold, match="ReLU has other dynamics"):
+    with pytest.raises(CannotFold, match=r"an ordinary network .* train a spiking network"):
         ss.deploy.fold(net, torch.rand(2, 1, 16, 16))
+
+
+def test_options_of_other_neurons_are_not_offered(tmp_path) -> None:
+    settings = ["--set", "neuron.name=relu", "--set", "neuron.threshold=0.5"]
+    result = CliRunner().invoke(app, ["train", "tiny", "--out", str(tmp_path / "run"), *settings])
+    assert result.exit_code == 1 and result.output.rstrip().endswith("has no such option; valid: backend")
 
 
 @pytest.mark.parametrize("term", ["sparsity", "rmp"])

@@ -8,7 +8,7 @@ from torch import Tensor
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Node
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons import MPDAGL, RateLIF, Readout
+from steadyspike.nn.neurons import MPDAGL, RateLIF, Readout, ReLU
 from steadyspike.nn.norm import BNTT, TAB, TDBN, TEBN
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.bn import StepBN
@@ -19,6 +19,11 @@ def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[i
     # Rate-based and MPD-AGL neurons differ from LIF only in their gradient.
     plain = type(layer).run is Neuron.run or type(layer) in (RateLIF, MPDAGL)
     plain = plain and type(layer).forward is Neuron.forward
+    if isinstance(layer, ReLU):
+        raise CannotFold(
+            f"{name}: an ordinary network (neuron 'relu') has no spikes, and only spiking networks are folded, for "
+            "prediction, energy and export too; train a spiking network that starts with its weights (train.start)"
+        )
     if not (plain or type(layer) is Readout) or "run" in layer.__dict__:
         raise CannotFold(
             f"{name}: {type(layer).__name__} has other dynamics than a plain LIF layer; "

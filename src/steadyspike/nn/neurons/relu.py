@@ -10,7 +10,6 @@ from torch import Tensor
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.parametrization import RAW
 
 
 class ReLU(Neuron):
@@ -24,8 +23,16 @@ class ReLU(Neuron):
 
     def __init__(self, channels: int | None = None, *, backend: str = "auto") -> None:
         super().__init__(ScanSpec("as", reset=Reset("none"), decay_input=False), "zero", channels, backend)
-        for constant in ("threshold", "leak"):  # tables of layers show them; the output does not depend on them
-            self.add_constant(constant, None, RAW, [1.0], learned=False)
+
+    @property
+    def threshold(self) -> Tensor:
+        """1, for code that reads V of every layer; it has no effect and is not part of the weights."""
+        return torch.ones(1)
+
+    @property
+    def leak(self) -> Tensor:
+        """1, as `threshold`."""
+        return torch.ones(1)
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         nothing = torch.zeros(2, self.channels or 1, dtype=torch.float64, device="cpu")

@@ -51,7 +51,7 @@ def _neuron_kinds(name: str) -> dict[str, Any]:
     if name == "imp":
         kinds["tau"] = float
     kinds = {key: kind for key, kind in kinds.items() if key not in ("channels", "features")}
-    return {**kinds, "imp_scope": str, "imp_range": list[float]}
+    return {**kinds, "imp_scope": str, "imp_range": list[float]} if "init" in kinds else kinds
 
 
 def neuron_spec(table: schema.Neuron) -> NeuronSpec:

@@ -15,6 +15,7 @@ from steadyspike.core.widest import widest
 from steadyspike.kernels.spikes.note import spikes_per_step
 from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
+from steadyspike.nn.neurons.relu import ReLU
 from steadyspike.nn.sync import sum_over_processes
 from steadyspike.train.files.loggers import Histogram
 
@@ -194,8 +195,8 @@ def layer_rows(watch: LayerWatch, gradients: GradientWatch) -> list[LayerRow]:
                 sum(steps) / len(steps) if steps else None,
                 steps,
                 quiet,
-                threshold,
-                tau,
+                None if isinstance(layer, ReLU) else threshold,
+                None if isinstance(layer, ReLU) else tau,
                 None if mean is None else float(mean.cpu().double().mean()),
                 norms.get(name),
             )
