@@ -5,7 +5,11 @@ python -m benchmarks.ablation_figure
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from steadyspike.paper.figures.style import COLOURS, HATCHES, MARKERS, panels, save, styled
 from steadyspike.paper.work.recorded import Recorded
@@ -21,28 +25,41 @@ BY_LAYER = {
 }
 
 
-def newest() -> dict[str, Measured]:
-    """The run of seed 0 of every method that was recorded."""
+def newest() -> dict[str, list[Measured]]:
+    """The recorded runs of every method, a run per seed."""
     recorded = Recorded()
     runs = {label: recorded.newest(f"cifar100-narrow-{method}") for method, label in METHODS.items()}
-    return {label: entries[0] for label, entries in runs.items() if entries}
+    return {label: entries for label, entries in runs.items() if entries}
 
 
-def draw(runs: dict[str, Measured], path: Path) -> None:
-    """Bars of the accuracy after each step, and lines over the layers for rate, shift, V and tau."""
+def numbers(runs: Sequence[Measured], name: str) -> NDArray[np.float64]:
+    """A number or a list by layer of all runs that have it, a row per run."""
+    return np.array([run.numbers[name] for run in runs if name in run.numbers], float)
+
+
+def draw(runs: dict[str, list[Measured]], path: Path) -> None:
+    """Bars of the accuracy after each step, and lines over the layers for rate, shift, V and tau.
+
+    Bars and lines are means over the seeds; whiskers and bands go from the lowest to the highest seed.
+    """
     with styled():
         figure, axes = panels(2, 3, width=3.4, height=2.5)
         accuracy, *others, legend = axes.flat
         bar, order = 0.8 / len(runs), list(METHODS.values())
-        for column, (label, run) in enumerate(runs.items()):
+        for column, (label, seeds) in enumerate(runs.items()):
             i = order.index(label)  # a method has the same colour in every figure
-            first = run.numbers["after step 1"]
-            assert isinstance(first, float)
+            scores = np.stack([numbers(seeds, "after step 1"), [run.value for run in seeds]], 1)
+            mean = scores.mean(0)
             at = [step + bar * (column - (len(runs) - 1) / 2) for step in (0, 1)]
-            accuracy.bar(at, [first, run.value], 0.9 * bar, color=COLOURS[i], hatch=HATCHES[i], alpha=0.85, label=label)
+            accuracy.bar(
+                at, mean, 0.9 * bar, color=COLOURS[i], hatch=HATCHES[i], alpha=0.85, label=label,
+                yerr=[mean - scores.min(0), scores.max(0) - mean], error_kw={"linewidth": 1.0},
+            )  # fmt: skip
             for axis, name in zip(others, BY_LAYER):
-                if isinstance(values := run.numbers.get(name), list):
-                    axis.plot(range(1, len(values) + 1), values, color=COLOURS[i], marker=MARKERS[i])
+                if len(values := numbers(seeds, name)):
+                    layers = np.arange(1, values.shape[1] + 1)
+                    axis.plot(layers, values.mean(0), color=COLOURS[i], marker=MARKERS[i])
+                    axis.fill_between(layers, values.min(0), values.max(0), color=COLOURS[i], alpha=0.2, linewidth=0)
         accuracy.set_xticks([0, 1], ["after step 1", "after step 2"])
         accuracy.set_title("test accuracy (%)")
         for axis, title in zip(others, BY_LAYER.values()):
@@ -56,7 +73,7 @@ def draw(runs: dict[str, Measured], path: Path) -> None:
 def write() -> list[str]:
     """Draws the figure if a run with values by layer was recorded; its name if the file changed."""
     runs = newest()
-    if not any("V by layer" in run.numbers for run in runs.values()):
+    if not any("V by layer" in run.numbers for seeds in runs.values() for run in seeds):
         return []
     before = FIGURE.read_bytes() if FIGURE.exists() else b""
     draw(runs, FIGURE)
