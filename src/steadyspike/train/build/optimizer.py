@@ -18,9 +18,12 @@ _WARMUP_FROM = 0.01
 
 def build_optimizer(table: schema.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     """Builds [optimizer] over the model's parameter groups."""
-    groups = _groups(table, model)
-    if table.name == "muon":
-        return Muon(_matrices_apart(groups, model), lr=table.lr, momentum=table.momentum)
+    groups, kinds = _groups(table, model), parameter_kinds(model)
+    if table.lr_neurons is not None:
+        groups = _apart(groups, kinds.get("neurons", []), lr=table.lr_neurons)
+    if table.name == "muon":  # orthogonalises all weights except the last one in the model, which computes the output
+        groups = _apart(groups, kinds.get("weights", [])[:-1], orthogonal=True)
+        return Muon(groups, lr=table.lr, momentum=table.momentum)
     if table.name == "sgd":
         return torch.optim.SGD(groups, lr=table.lr, momentum=table.momentum, nesterov=table.nesterov)
     if table.name == "lamb":
@@ -41,17 +44,13 @@ def _groups(table: schema.Optimizer, model: nn.Module) -> list[dict[str, Any]]:
     ]
 
 
-def _matrices_apart(groups: list[dict[str, Any]], model: nn.Module) -> list[dict[str, Any]]:
-    """Returns the groups with the weights that Muon orthogonalises in groups of their own.
-
-    These are all weights except the last one in the model, which computes the output.
-    """
-    matrices = set(parameter_kinds(model).get("weights", [])[:-1])
-    parts = [
-        {**group, "params": [p for p in group["params"] if (p in matrices) == orthogonal], "orthogonal": orthogonal}
-        for group in groups
-        for orthogonal in (True, False)
-    ]
+def _apart(groups: list[dict[str, Any]], parameters: list[nn.Parameter], **options: Any) -> list[dict[str, Any]]:
+    """Returns the groups with ``parameters`` in groups of their own, which have these options."""
+    chosen = set(parameters)
+    parts = []
+    for group in groups:
+        parts.append({**group, "params": [p for p in group["params"] if p not in chosen]})
+        parts.append({**group, "params": [p for p in group["params"] if p in chosen], **options})
     return [part for part in parts if part["params"]]
 
 
