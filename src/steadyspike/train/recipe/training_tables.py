@@ -18,7 +18,10 @@ class Optimizer(Table):
     name: Literal["sgd", "adam", "adamw", "lamb", "muon"] = Field(default="sgd", description="The optimizer.")
     lr: float = Field(default=0.02, gt=0, description="The learning rate after warm-up.")
     lr_neurons: float | None = Field(
-        default=None, gt=0, description="The learning rate of V, tau and other constants of neurons; the default is lr."
+        json_schema_extra=LATER,
+        default=None,
+        gt=0,
+        description="The learning rate of V, tau and other constants of neurons; the default is lr.",
     )
     momentum: float = Field(default=0.9, ge=0, lt=1, description="The momentum of sgd and muon.")
     nesterov: bool = Field(default=False, description="Use Nesterov momentum (sgd only; muon always does).")
